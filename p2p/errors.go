@@ -1,0 +1,19 @@
+package p2p
+
+type failure struct{ reason, text string }
+
+func (f *failure) Error() string  { return f.text }
+func (f *failure) Reason() string { return f.reason }
+
+func fault(reason, text string) error { return &failure{reason, text} }
+
+// What may go wrong between peers.
+var (
+	ErrUnreachable = fault("unreachable", "none of the peers named in the invite can be reached")
+	ErrProtocol    = fault("protocol_mismatch", "the other peer speaks another version of relay's protocol: update the older one")
+	ErrNotMember   = fault("not_member", "this machine is not a member of that mesh")
+	ErrPortInUse   = fault("port_in_use", "the port is taken by another program: choose another with --p2p-listen")
+	ErrRefused     = fault("not_allowed", "the other peer refused")
+	ErrPeerGone    = fault("peer_gone", "the peer cannot be reached")
+	ErrBusy        = fault("busy", "the other peer is too busy to answer")
+)

@@ -1,0 +1,99 @@
+package p2p
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"syscall"
+	"time"
+
+	"github.com/libp2p/go-libp2p"
+	"github.com/libp2p/go-libp2p/core/connmgr"
+	"github.com/libp2p/go-libp2p/core/crypto"
+	"github.com/libp2p/go-libp2p/core/host"
+	"github.com/libp2p/go-libp2p/core/peer"
+	libp2pconnmgr "github.com/libp2p/go-libp2p/p2p/net/connmgr"
+	"github.com/libp2p/go-libp2p/p2p/net/swarm"
+	libp2ptls "github.com/libp2p/go-libp2p/p2p/security/tls"
+	quic "github.com/libp2p/go-libp2p/p2p/transport/quic"
+	"github.com/libp2p/go-libp2p/p2p/transport/tcp"
+	ma "github.com/multiformats/go-multiaddr"
+)
+
+// dialTimeout bounds one dial of one address.
+const dialTimeout = 5 * time.Second
+
+// newHost makes a libp2p host that listens nowhere yet: the gate has to stand
+// before the first connection comes in. It contacts nobody by itself: no NAT
+// probing, no port mapping, no relay, no public bootstrap.
+func newHost(identity crypto.PrivKey, agent string, gater connmgr.ConnectionGater, extra ...libp2p.Option) (host.Host, error) {
+	limits, err := newResourceManager()
+	if err != nil {
+		return nil, fmt.Errorf("set resource limits: %w", err)
+	}
+	conns, err := libp2pconnmgr.NewConnManager(512, 1024, libp2pconnmgr.WithGracePeriod(time.Minute))
+	if err != nil {
+		return nil, fmt.Errorf("make the connection manager: %w", err)
+	}
+	options := []libp2p.Option{
+		libp2p.Identity(identity),
+		libp2p.NoListenAddrs,
+		libp2p.Transport(tcp.NewTCPTransport),
+		libp2p.Transport(quic.NewTransport),
+		libp2p.Security(libp2ptls.ID, libp2ptls.New),
+		libp2p.ResourceManager(limits),
+		libp2p.ConnectionManager(conns),
+		libp2p.UserAgent(agent),
+		libp2p.ProtocolVersion("relay/1"),
+		libp2p.DisableRelay(),
+		libp2p.Ping(false),
+		libp2p.DisableIdentifyAddressDiscovery(),
+		libp2p.WithDialTimeout(dialTimeout),
+		libp2p.SwarmOpts(swarm.WithDialRanker(rankDials)),
+		libp2p.AddrsFactory(func(addrs []ma.Multiaddr) []ma.Multiaddr { return reachable(addrs, bridgedAddrs()) }),
+	}
+	if gater != nil {
+		options = append(options, libp2p.ConnectionGater(gater))
+	}
+	return libp2p.New(append(options, extra...)...)
+}
+
+// listen opens the addresses, and names the first one that cannot be had.
+func listen(h host.Host, addrs []ma.Multiaddr) error {
+	for _, a := range addrs {
+		err := h.Network().Listen(a)
+		switch {
+		case err == nil:
+		case errors.Is(err, syscall.EADDRINUSE):
+			return fmt.Errorf("listen on %s: %w", a, ErrPortInUse)
+		default:
+			return fmt.Errorf("listen on %s: %w", a, err)
+		}
+	}
+	return nil
+}
+
+// LoadIdentity reads a peer's key from the bytes that NewIdentity made.
+func LoadIdentity(data []byte) (crypto.PrivKey, error) {
+	key, err := crypto.UnmarshalPrivateKey(data)
+	if err != nil {
+		return nil, fmt.Errorf("the identity key cannot be read: %w", err)
+	}
+	if key.Type() != crypto.Ed25519 {
+		return nil, errors.New("the identity key is not an ed25519 key")
+	}
+	return key, nil
+}
+
+// NewIdentity makes the key of a new peer, and the bytes to keep it in.
+func NewIdentity() (crypto.PrivKey, []byte, error) {
+	key, _, err := crypto.GenerateEd25519Key(rand.Reader)
+	if err != nil {
+		return nil, nil, err
+	}
+	data, err := crypto.MarshalPrivateKey(key)
+	return key, data, err
+}
+
+// PeerID is the id that belongs to an identity.
+func PeerID(key crypto.PrivKey) (peer.ID, error) { return peer.IDFromPrivateKey(key) }

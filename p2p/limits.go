@@ -1,0 +1,60 @@
+package p2p
+
+import (
+	"net/netip"
+
+	"github.com/libp2p/go-libp2p"
+	"github.com/libp2p/go-libp2p/core/network"
+	rcmgr "github.com/libp2p/go-libp2p/p2p/host/resource-manager"
+	"github.com/libp2p/go-libp2p/x/rate"
+)
+
+const (
+	// streamsPerPeer bounds the streams of one member, in each direction. The
+	// library's default lets about 75 through, far fewer than a busy entrance has.
+	streamsPerPeer = 4096
+	// peerMemory is what the streams of one member may reserve: yamux charges
+	// 256 KiB for each, in a scope whose default stops a 4 GB machine at 512.
+	peerMemory = streamsPerPeer * (256 << 10)
+	// connsPerAddress bounds the connections from one address: an office behind
+	// one router is one address. The default drops the ninth without an error.
+	connsPerAddress = 256
+	// strangersAtOnce bounds connections in the handshake, which belong to nobody yet.
+	strangersAtOnce = 256
+)
+
+// newResourceManager sets every limit that the mesh leans on explicitly.
+func newResourceManager() (network.ResourceManager, error) {
+	defaults := rcmgr.DefaultLimits
+	libp2p.SetDefaultServiceLimits(&defaults)
+	wide := rcmgr.ResourceLimits{
+		Streams: 4 * streamsPerPeer, StreamsInbound: 2 * streamsPerPeer, StreamsOutbound: 2 * streamsPerPeer,
+		Conns: 4096, ConnsInbound: 2048, ConnsOutbound: 2048, FD: 4096, Memory: 4 * peerMemory,
+	}
+	member := rcmgr.ResourceLimits{
+		Streams: 2 * streamsPerPeer, StreamsInbound: streamsPerPeer, StreamsOutbound: streamsPerPeer,
+		Conns: 16, ConnsInbound: 8, ConnsOutbound: 8, FD: 16, Memory: peerMemory,
+	}
+	handshake := rcmgr.ResourceLimits{
+		Streams: 2 * strangersAtOnce, StreamsInbound: strangersAtOnce, StreamsOutbound: strangersAtOnce,
+		Conns: strangersAtOnce, ConnsInbound: strangersAtOnce, ConnsOutbound: strangersAtOnce, FD: strangersAtOnce,
+		Memory: strangersAtOnce * (1 << 20),
+	}
+	limits := rcmgr.PartialLimitConfig{
+		System: wide, Transient: handshake, PeerDefault: member,
+		ProtocolDefault: wide, ProtocolPeerDefault: member, ServiceDefault: wide, ServicePeerDefault: member,
+	}.Build(defaults.AutoScale())
+	everyV4, everyV6 := netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")
+	return rcmgr.NewResourceManager(rcmgr.NewFixedLimiter(limits),
+		rcmgr.WithLimitPerSubnet(
+			[]rcmgr.ConnLimitPerSubnet{{PrefixLength: 32, ConnCount: connsPerAddress}},
+			[]rcmgr.ConnLimitPerSubnet{{PrefixLength: 56, ConnCount: connsPerAddress}}),
+		rcmgr.WithConnRateLimiters(&rate.Limiter{
+			// A mesh that comes back after a power cut dials all at once.
+			NetworkPrefixLimits: []rate.PrefixLimit{
+				{Prefix: netip.MustParsePrefix("127.0.0.0/8")}, {Prefix: netip.MustParsePrefix("::1/128")},
+				{Prefix: everyV4, Limit: rate.Limit{RPS: 64, Burst: connsPerAddress}},
+				{Prefix: everyV6, Limit: rate.Limit{RPS: 64, Burst: connsPerAddress}},
+			},
+		}))
+}

@@ -1,0 +1,336 @@
+package p2p
+
+import (
+	"context"
+	"crypto/rand"
+	"io"
+	mathrand "math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/network"
+	"github.com/libp2p/go-libp2p/core/peer"
+
+	"relay/p2p/liveness"
+	"relay/p2p/membership"
+)
+
+const (
+	firstRedial = time.Second
+	lastRedial  = 15 * time.Second
+	probeBytes  = 8
+	// probeIdle is how long a probe stream may be silent before its end here
+	// gives it up.
+	probeIdle = 10 * time.Second
+)
+
+// links keeps a connection to every member and watches who answers on it.
+type links struct {
+	n     *Node
+	start time.Time
+	woken chan struct{}
+
+	mu       sync.Mutex
+	members  map[peer.ID]*link
+	stateful map[peer.ID]liveness.State // As last told to listeners.
+	changed  chan struct{}
+}
+
+// link is what this peer knows of its way to one member.
+type link struct {
+	seen     liveness.Observed
+	running  bool
+	probe    chan struct{} // A reason to probe now.
+	nextDial time.Time
+	backoff  time.Duration
+	dialing  bool
+}
+
+func newLinks(n *Node) *links {
+	return &links{n: n, start: time.Now(), woken: make(chan struct{}, 1), members: map[peer.ID]*link{},
+		stateful: map[peer.ID]liveness.State{}, changed: make(chan struct{}, 1)}
+}
+
+func (l *links) now() time.Duration { return time.Since(l.start) }
+
+// wake has the members and their connections looked at now.
+func (l *links) wake() {
+	select {
+	case l.woken <- struct{}{}:
+	default:
+	}
+}
+
+// lost notes that a connection ended: a reason to probe now.
+func (l *links) lost(id peer.ID) {
+	l.mu.Lock()
+	if k := l.members[id]; k != nil {
+		k.nextDial, k.backoff = time.Time{}, 0
+		select {
+		case k.probe <- struct{}{}:
+		default:
+		}
+	}
+	l.mu.Unlock()
+	l.wake()
+}
+
+// run dials whoever is not connected and probes whoever is.
+func (l *links) run(ctx context.Context) error {
+	var probes sync.WaitGroup
+	defer probes.Wait()
+	tick := time.NewTicker(liveness.ProbeEvery / 2)
+	defer tick.Stop()
+	for {
+		l.attend(ctx, &probes)
+		l.tellChanges()
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-l.woken:
+		case <-tick.C:
+		}
+	}
+}
+
+func (l *links) attend(ctx context.Context, probes *sync.WaitGroup) {
+	now := time.Now()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, m := range l.n.Roster().Members() {
+		if m.ID == l.n.self {
+			continue
+		}
+		k := l.members[m.ID]
+		if k == nil {
+			k = &link{probe: make(chan struct{}, 1)}
+			l.members[m.ID] = k
+		}
+		switch connected := l.n.host.Network().Connectedness(m.ID) == network.Connected; {
+		case connected:
+			k.backoff, k.nextDial = 0, time.Time{}
+			if !k.running {
+				k.running = true
+				l.n.host.ConnManager().Protect(m.ID, "relay")
+				probes.Go(func() { l.watch(ctx, m.ID, k) })
+			}
+		case !k.dialing && !now.Before(k.nextDial):
+			k.dialing = true
+			probes.Go(func() { l.dial(ctx, m.ID, k) })
+		}
+	}
+	for id := range l.members {
+		if !l.n.isMember(id) {
+			delete(l.members, id)
+			l.n.host.ConnManager().Unprotect(id, "relay")
+			l.n.goWork(func() { _ = l.n.host.Network().ClosePeer(id) })
+		}
+	}
+}
+
+// dial tries a member once, and notes when to try again.
+func (l *links) dial(ctx context.Context, id peer.ID, k *link) {
+	ctx, cancel := context.WithTimeout(ctx, 2*dialTimeout)
+	defer cancel()
+	info := peer.AddrInfo{ID: id}
+	info.Addrs, _ = l.n.contact(id)
+	err := l.n.host.Connect(ctx, info)
+	if err != nil && ctx.Err() == nil { // Its addresses may have changed since it wrote them.
+		if found, lookup := l.n.dht.FindPeer(ctx, id); lookup == nil {
+			err = l.n.host.Connect(ctx, found)
+		}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	k.dialing = false
+	if err != nil {
+		k.backoff = min(max(2*k.backoff, firstRedial), lastRedial)
+		k.nextDial = time.Now().Add(k.backoff/2 + mathrand.N(k.backoff))
+		l.n.log.Debug("member not reached", "peer", short(id), "error", err)
+	}
+	l.wake()
+}
+
+// watch probes one member on one kept stream for as long as it is connected.
+func (l *links) watch(ctx context.Context, id peer.ID, k *link) {
+	var s network.Stream
+	defer func() {
+		if s != nil {
+			_ = s.Reset()
+		}
+		l.mu.Lock()
+		k.running = false
+		l.mu.Unlock()
+	}()
+	tick := time.NewTicker(liveness.ProbeEvery)
+	defer tick.Stop()
+	for l.n.host.Network().Connectedness(id) == network.Connected && l.n.isMember(id) {
+		if s == nil {
+			s = l.openProbe(ctx, id)
+		}
+		if s != nil {
+			if rtt, err := probe(s); err == nil {
+				l.answered(id, k, rtt)
+			} else {
+				_ = s.Reset()
+				s = nil
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		case <-k.probe:
+		}
+		if l.gone(k) { // Nothing that still hangs on this connection will end by itself.
+			_ = l.n.host.Network().ClosePeer(id)
+		}
+	}
+}
+
+func (l *links) openProbe(ctx context.Context, id peer.ID) network.Stream {
+	ctx, cancel := context.WithTimeout(network.WithNoDial(ctx, "probe"), 2*liveness.AnswerWithin)
+	defer cancel()
+	s, err := l.n.host.NewStream(ctx, id, ProtocolProbe)
+	if err != nil {
+		return nil
+	}
+	return s
+}
+
+// probe sends a number and wants it back in time.
+func probe(s network.Stream) (time.Duration, error) {
+	var out, in [probeBytes]byte
+	_, _ = rand.Read(out[:])
+	begin := time.Now()
+	if err := s.SetDeadline(begin.Add(liveness.AnswerWithin)); err != nil {
+		return 0, err
+	}
+	if _, err := s.Write(out[:]); err != nil {
+		return 0, err
+	}
+	if _, err := io.ReadFull(s, in[:]); err != nil {
+		return 0, err
+	}
+	if in != out {
+		return 0, io.ErrUnexpectedEOF
+	}
+	return time.Since(begin), nil
+}
+
+// handleProbe gives every number back.
+func (l *links) handleProbe(s network.Stream) {
+	l.n.goWork(func() {
+		defer s.Close()
+		buffer := make([]byte, probeBytes)
+		for {
+			_ = s.SetDeadline(time.Now().Add(probeIdle))
+			if _, err := io.ReadFull(s, buffer); err != nil {
+				_ = s.Reset()
+				return
+			}
+			if _, err := s.Write(buffer); err != nil {
+				_ = s.Reset()
+				return
+			}
+		}
+	})
+}
+
+func (l *links) answered(id peer.ID, k *link, rtt time.Duration) {
+	l.mu.Lock()
+	before := k.seen.State(l.now())
+	k.seen.Answer(l.now(), rtt)
+	l.mu.Unlock()
+	if before != liveness.Alive {
+		l.wake()
+	}
+}
+
+func (l *links) gone(k *link) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return k.seen.Ever && k.seen.State(l.now()) == liveness.Gone
+}
+
+// tellChanges signals whoever plans by the states when one is another.
+func (l *links) tellChanges() {
+	l.mu.Lock()
+	changed := false
+	now := l.now()
+	for id, k := range l.members {
+		if state := k.seen.State(now); state != l.stateful[id] {
+			if l.stateful[id] != "" {
+				l.n.log.Info("peer is "+string(state), "peer", short(id))
+			}
+			l.stateful[id] = state
+			changed = true
+		}
+	}
+	l.mu.Unlock()
+	if changed {
+		select {
+		case l.changed <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// alive lists the members that answer.
+func (l *links) alive() []peer.ID {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := l.now()
+	var ids []peer.ID
+	for id, k := range l.members {
+		if k.seen.State(now) == liveness.Alive {
+			ids = append(ids, id)
+		}
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+// Peer is one member as this peer sees it.
+type Peer struct {
+	membership.Member
+	// Self says that it is this peer; it is alive, without link and silence.
+	Self  bool
+	State liveness.State
+	// Transport is tcp or quic; empty while there is no connection.
+	Transport string
+	// Relayed says that the connection goes through another peer.
+	Relayed bool
+	// RTT is smoothed; 0 while unknown.
+	RTT time.Duration
+	// Silence is how long ago it last answered; negative if it never did.
+	Silence time.Duration
+}
+
+// Peers lists the members, this one included, by name.
+func (n *Node) Peers() []Peer {
+	n.links.mu.Lock()
+	defer n.links.mu.Unlock()
+	now := n.links.now()
+	var peers []Peer
+	for _, m := range n.Roster().Members() {
+		m.Name = n.NameOf(m.ID)
+		p := Peer{Member: m, State: liveness.Gone, Silence: -1}
+		if m.ID == n.self {
+			p.Self, p.State, p.Silence = true, liveness.Alive, 0
+		} else if k := n.links.members[m.ID]; k != nil && k.seen.Ever {
+			p.State, p.RTT, p.Silence = k.seen.State(now), k.seen.RTT, now-k.seen.Heard
+		}
+		if conns := n.host.Network().ConnsToPeer(m.ID); len(conns) > 0 {
+			addr := conns[0].RemoteMultiaddr()
+			p.Transport, p.Relayed = transportOf(addr), isRelayed(addr)
+		}
+		peers = append(peers, p)
+	}
+	return peers
+}
+
+// StatesChanged gets a value, never more than one ahead, when a member's state
+// has changed.
+func (n *Node) StatesChanged() <-chan struct{} { return n.links.changed }

@@ -1,0 +1,166 @@
+package membership
+
+import (
+	"crypto/ed25519"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/libp2p/go-libp2p/core/crypto"
+	"github.com/libp2p/go-libp2p/core/peer"
+
+	"relay/p2p/record"
+)
+
+// The record kinds of this package.
+const (
+	// KindMember: one per peer, written by itself; the payload is a Grant.
+	KindMember = "member"
+	// KindInvite: one per invite, written by an admin; the payload is an Issue.
+	KindInvite = "invite"
+	// KindMesh: what the mesh is called; the payload is a Settings.
+	KindMesh = "mesh"
+	// SettingsID is the one id of KindMesh.
+	SettingsID = "settings"
+)
+
+// MaxNameLength bounds names of peers and meshes, in bytes.
+const MaxNameLength = 64
+
+// Grant is the payload of a membership record: why its author is a member.
+// Either the mesh key signed for it, or an invite and the member that honoured it.
+type Grant struct {
+	Mesh MeshID `cbor:"1,keyasint"`
+	// Name is what the machine called itself when it joined.
+	Name string `cbor:"2,keyasint,omitempty"`
+
+	// Root is the mesh's public key, RootSig its signature for this peer.
+	Root    []byte `cbor:"3,keyasint,omitempty"`
+	RootSig []byte `cbor:"4,keyasint,omitempty"`
+
+	// Invite is the id of the invite record; InviteSig is by the invite's key.
+	Invite    string `cbor:"5,keyasint,omitempty"`
+	InviteSig []byte `cbor:"6,keyasint,omitempty"`
+	// Admitter honoured the invite at Stamp (Unix milliseconds by its clock) and
+	// signed that.
+	Admitter string `cbor:"7,keyasint,omitempty"`
+	Stamp    int64  `cbor:"8,keyasint,omitempty"`
+	AdmitSig []byte `cbor:"9,keyasint,omitempty"`
+}
+
+// Issue is the payload of an invite record. It stays readable when the record
+// is deleted (the invite revoked), since members were admitted by it.
+type Issue struct {
+	Public []byte `cbor:"1,keyasint"`
+	Role   Role   `cbor:"2,keyasint"`
+	Trust  Trust  `cbor:"3,keyasint"`
+	// Uses is how many peers may join with it, at least 1.
+	Uses int `cbor:"4,keyasint"`
+	// Expires is in Unix milliseconds; the admitting member's clock judges it.
+	Expires int64  `cbor:"5,keyasint"`
+	Label   string `cbor:"6,keyasint,omitempty"`
+}
+
+// Settings is the payload of the record mesh/settings.
+type Settings struct {
+	Name string `cbor:"1,keyasint"`
+}
+
+// Admit is an admitting member's signature under an invite, made for one peer.
+func Admit(key crypto.PrivKey, mesh MeshID, joiner peer.ID, invite string, at time.Time) (stamp int64, sig []byte, err error) {
+	stamp = at.UnixMilli()
+	sig, err = key.Sign(admitClaim(mesh, joiner, invite, stamp))
+	return stamp, sig, err
+}
+
+// SignedByInvite says whether sig is the invite's signature for the joiner.
+func (i Issue) SignedByInvite(mesh MeshID, joiner peer.ID, sig []byte) bool {
+	return len(i.Public) == ed25519.PublicKeySize && ed25519.Verify(i.Public, inviteClaim(mesh, joiner), sig)
+}
+
+// Usable says whether the invite admits one more peer: used is how many it has
+// admitted, now the clock of the member that is asked.
+func (i Issue) Usable(deleted bool, used int, now time.Time) error {
+	switch {
+	case deleted:
+		return ErrInviteRevoked
+	case now.UnixMilli() >= i.Expires:
+		return ErrInviteExpired
+	case used >= i.Uses:
+		return ErrInviteSpent
+	}
+	return nil
+}
+
+// Kinds are the record kinds of this package, for registration; admit is
+// Roster.Admit of the roster in force.
+func Kinds(mesh MeshID, admit func(record.Record) record.Verdict) []record.Kind {
+	return []record.Kind{
+		{Name: KindMember, Rule: record.Owned, Owner: ownerIsID, Admit: admit,
+			Check: func(r record.Record) error { return checkGrant(mesh, r) }},
+		{Name: KindInvite, Rule: record.Shared, Check: checkIssue},
+		{Name: KindMesh, Rule: record.Shared, Check: checkSettings},
+	}
+}
+
+func ownerIsID(id string) (peer.ID, error) { return peer.Decode(id) }
+
+var errForm = errors.New("the record does not have the form of its kind")
+
+func checkGrant(mesh MeshID, r record.Record) error {
+	var g Grant
+	if err := record.Unmarshal(r.Payload, &g); err != nil {
+		return err
+	}
+	switch {
+	case g.Mesh != mesh:
+		return fmt.Errorf("%w: a membership of another mesh", errForm)
+	case len(g.Name) > MaxNameLength || len(g.Invite) > 64 || len(g.Admitter) > 128:
+		return fmt.Errorf("%w: a field is too long", errForm)
+	case len(g.Root) == 0 && g.Invite == "":
+		return fmt.Errorf("%w: a membership without a proof", errForm)
+	}
+	return nil
+}
+
+func checkIssue(r record.Record) error {
+	var i Issue
+	if err := record.Unmarshal(r.Payload, &i); err != nil {
+		return err
+	}
+	switch {
+	case len(i.Public) != ed25519.PublicKeySize || InviteID(i.Public) != r.ID:
+		return fmt.Errorf("%w: the id is not that of the invite's key", errForm)
+	case i.Role != RoleAdmin && i.Role != RoleMember:
+		return fmt.Errorf("%w: unknown role", errForm)
+	case i.Trust != TrustReplicas && i.Trust != TrustShardOnly && i.Trust != TrustClient:
+		return fmt.Errorf("%w: unknown trust", errForm)
+	case i.Uses < 1 || len(i.Label) > MaxNameLength:
+		return fmt.Errorf("%w: a field is out of range", errForm)
+	}
+	return nil
+}
+
+func checkSettings(r record.Record) error {
+	var s Settings
+	if err := record.Unmarshal(r.Payload, &s); err != nil {
+		return err
+	}
+	if r.ID != SettingsID {
+		return fmt.Errorf("%w: mesh settings have one id", errForm)
+	}
+	return CheckName(s.Name)
+}
+
+// CheckName says whether a peer or a mesh may be called that: 1 to
+// MaxNameLength bytes of printable text without leading or trailing blanks.
+func CheckName(name string) error {
+	if name == "" || len(name) > MaxNameLength || !utf8.ValidString(name) || strings.TrimSpace(name) != name ||
+		strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		return fmt.Errorf("a name has 1 to %d printable characters", MaxNameLength)
+	}
+	return nil
+}

@@ -1,0 +1,199 @@
+package p2p
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ipfs/boxo/blockstore"
+	cid "github.com/ipfs/go-cid"
+	"github.com/ipfs/go-datastore"
+	dssync "github.com/ipfs/go-datastore/sync"
+	"github.com/libp2p/go-libp2p/core/crypto"
+	"github.com/libp2p/go-libp2p/core/peer"
+	ma "github.com/multiformats/go-multiaddr"
+
+	"relay/p2p/liveness"
+	"relay/p2p/membership"
+	"relay/p2p/record"
+)
+
+// memory is a record.Storage that outlives the node which writes in it.
+type memory struct {
+	mu   sync.Mutex
+	data map[string][]byte
+}
+
+func newMemory() *memory { return &memory{data: map[string][]byte{}} }
+
+func (m *memory) Get(key []byte) ([]byte, bool, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	v, ok := m.data[string(key)]
+	return v, ok, nil
+}
+
+func (m *memory) Apply(writes []record.Write) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, w := range writes {
+		if w.Delete {
+			delete(m.data, string(w.Key))
+		} else {
+			m.data[string(w.Key)] = bytes.Clone(w.Value)
+		}
+	}
+	return nil
+}
+
+func (m *memory) Scan(prefix []byte, fn func(k, v []byte) error) error {
+	m.mu.Lock()
+	data := maps.Clone(m.data)
+	m.mu.Unlock()
+	for _, k := range slices.Sorted(maps.Keys(data)) {
+		if strings.HasPrefix(k, string(prefix)) {
+			if err := fn([]byte(k), data[k]); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// machine is one peer of a test, with all that survives its restart.
+type machine struct {
+	*Node
+	key     crypto.PrivKey
+	storage *memory
+	blocks  blockstore.Blockstore
+	stop    func()
+}
+
+func newMachine(t *testing.T) *machine {
+	t.Helper()
+	key, _, err := NewIdentity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &machine{key: key, storage: newMemory(), blocks: blockstore.NewBlockstore(dssync.MutexWrap(datastore.NewMapDatastore()))}
+}
+
+func testLog(t *testing.T, name string) *slog.Logger {
+	if !testing.Verbose() {
+		return nil
+	}
+	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug})).With("peer", name)
+}
+
+// open makes the machine's node on loopback, and starts it once ready has run.
+func (m *machine) open(t *testing.T, mesh membership.MeshID, name string, ready func(*Node) error) {
+	t.Helper()
+	n, err := New(Options{
+		Identity: m.key, Mesh: mesh, Storage: m.storage, Name: name, Agent: "relay/test", Blocks: m.blocks,
+		MayHave: func(_ peer.ID, trust membership.Trust, _ cid.Cid) bool { return trust == membership.TrustReplicas },
+		Listen:  []ma.Multiaddr{ma.StringCast("/ip4/127.0.0.1/tcp/0")},
+		Log:     testLog(t, name),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := ready(n); err != nil {
+		n.Close()
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- n.Run(ctx) }()
+	var once sync.Once
+	m.Node = n
+	m.stop = func() {
+		once.Do(func() {
+			cancel()
+			if err := <-done; err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		})
+	}
+	t.Cleanup(m.stop)
+}
+
+func found(t *testing.T, name string) *machine {
+	t.Helper()
+	key, err := membership.NewMeshKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := newMachine(t)
+	m.open(t, key.ID(), name, func(n *Node) error { return n.Found(key, name+"'s mesh") })
+	return m
+}
+
+func invite(t *testing.T, m *machine, uses int) membership.Invite {
+	t.Helper()
+	inv, _, err := m.Invite(InviteOptions{Role: membership.RoleMember, Trust: membership.TrustReplicas, Uses: uses, TTL: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	parsed, err := membership.ParseInvite(inv.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return parsed
+}
+
+func join(t *testing.T, inv membership.Invite, name string) *machine {
+	t.Helper()
+	m := newMachine(t)
+	admission, err := Join(t.Context(), m.key, inv, name, "relay/test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.open(t, admission.Mesh, name, func(n *Node) error { return n.Adopt(admission) })
+	return m
+}
+
+// eventually waits for a condition to hold.
+func eventually(t *testing.T, within time.Duration, what string, ok func() bool) {
+	t.Helper()
+	deadline := time.NewTimer(within)
+	defer deadline.Stop()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for !ok() {
+		select {
+		case <-deadline.C:
+			t.Fatalf("not within %s: %s", within, what)
+		case <-tick.C:
+		}
+	}
+}
+
+func seesAlive(m *machine, want int) func() bool {
+	return func() bool {
+		alive := 0
+		for _, p := range m.Peers() {
+			if p.State == liveness.Alive {
+				alive++
+			}
+		}
+		return alive == want
+	}
+}
+
+func sameState(machines ...*machine) func() bool {
+	return func() bool {
+		for _, m := range machines[1:] {
+			if m.Table().Root() != machines[0].Table().Root() {
+				return false
+			}
+		}
+		return true
+	}
+}

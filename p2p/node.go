@@ -1,0 +1,296 @@
+package p2p
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/ipfs/boxo/blockstore"
+	cid "github.com/ipfs/go-cid"
+	"github.com/libp2p/go-libp2p"
+	dht "github.com/libp2p/go-libp2p-kad-dht"
+	"github.com/libp2p/go-libp2p/core/crypto"
+	"github.com/libp2p/go-libp2p/core/host"
+	"github.com/libp2p/go-libp2p/core/network"
+	"github.com/libp2p/go-libp2p/core/peer"
+	ma "github.com/multiformats/go-multiaddr"
+	"golang.org/x/sync/errgroup"
+
+	"relay/p2p/membership"
+	"relay/p2p/record"
+)
+
+// Options are what a Node is made of. All but Extra and Log are needed.
+type Options struct {
+	// Identity is this peer's ed25519 key.
+	Identity crypto.PrivKey
+	// Mesh is the mesh that the peer is a member of, or founds, or just joined.
+	Mesh membership.MeshID
+	// Storage keeps the mesh's records.
+	Storage record.Storage
+	// Kinds are the record kinds of other packages.
+	Kinds []record.Kind
+	// Listen are the addresses to open; none makes a peer that only dials.
+	Listen []ma.Multiaddr
+	// Name is what this machine is called.
+	Name string
+	// Agent is the program and version, shown to members.
+	Agent string
+	// Blocks are what this peer can serve.
+	Blocks blockstore.Blockstore
+	// MayHave says whether a member may be sent a block.
+	MayHave func(id peer.ID, trust membership.Trust, c cid.Cid) bool
+	// Log takes the mesh's log; nil discards it.
+	Log *slog.Logger
+	// Extra are further options of the libp2p host, for tests.
+	Extra []libp2p.Option
+}
+
+// Validate names the option at fault.
+func (o Options) Validate() error {
+	switch {
+	case o.Identity == nil:
+		return errors.New("p2p: Identity is missing")
+	case o.Storage == nil:
+		return errors.New("p2p: Storage is missing")
+	case o.Blocks == nil:
+		return errors.New("p2p: Blocks is missing")
+	case o.MayHave == nil:
+		return errors.New("p2p: MayHave is missing")
+	}
+	if _, err := membership.ParseMeshID(string(o.Mesh)); err != nil {
+		return fmt.Errorf("p2p: Mesh: %w", err)
+	}
+	if err := membership.CheckName(o.Name); err != nil {
+		return fmt.Errorf("p2p: Name: %w", err)
+	}
+	return nil
+}
+
+// Node is this machine's part of the mesh.
+type Node struct {
+	Options
+	self  peer.ID
+	log   *slog.Logger
+	host  gatedHost
+	gate  *gate
+	table *record.Table
+	dht   *dht.IpfsDHT
+
+	roster rosterCache
+
+	gossip   *gossip
+	links    *links
+	exchange *blockExchange
+	web      *web
+
+	admitting sync.Mutex // Held while one invite is honoured.
+	promised  map[string]map[peer.ID]time.Time
+
+	work  sync.WaitGroup // Everything that handlers started.
+	ctx   context.Context
+	stop  context.CancelFunc
+	ready chan struct{}
+}
+
+// New opens the host and its addresses and reads the mesh's records. The node
+// talks to nobody before Run.
+func New(o Options) (*Node, error) {
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	self, err := peer.IDFromPrivateKey(o.Identity)
+	if err != nil {
+		return nil, err
+	}
+	n := &Node{Options: o, self: self, log: o.Log, ready: make(chan struct{}), promised: map[string]map[peer.ID]time.Time{}}
+	n.ctx, n.stop = context.WithCancel(context.Background())
+	n.gate = newGate(o.Mesh, n.Member, o.Log)
+	n.gossip = newGossip(n)
+	n.links = newLinks(n)
+	n.web = newWeb(n)
+
+	kinds := append(membership.Kinds(o.Mesh, func(r record.Record) record.Verdict { return n.Roster().Admit(r) }),
+		record.Kind{Name: KindContact, Rule: record.Owned, Owner: peer.Decode, Check: checkContact})
+	n.table, err = record.NewTable(record.Options{
+		Key: o.Identity, Storage: o.Storage, Kinds: append(kinds, o.Kinds...), Rights: rights{n}, Logger: o.Log,
+		Publish: n.gossip.spread,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read the mesh's records: %w", err)
+	}
+
+	h, err := newHost(o.Identity, o.Agent, n.gate, o.Extra...)
+	if err != nil {
+		return nil, fmt.Errorf("make the libp2p host: %w", err)
+	}
+	n.host = gatedHost{h, n.gate}
+	if err := n.assemble(h); err != nil {
+		n.stop()
+		return nil, errors.Join(err, h.Close())
+	}
+	return n, nil
+}
+
+// assemble puts the protocols on the host, the gate first and the addresses last.
+func (n *Node) assemble(h host.Host) error {
+	if err := n.gate.install(h); err != nil {
+		return err
+	}
+	n.gate.forStrangers(ProtocolJoin, n.handleJoin)
+	n.gate.forStrangers(protocolIdentify, answerIdentify())
+	n.host.SetStreamHandler(ProtocolJoin, n.handleJoin)
+	n.host.SetStreamHandler(ProtocolSync, n.handleSync)
+	n.host.SetStreamHandler(ProtocolProbe, n.links.handleProbe)
+	h.Network().Notify(&network.NotifyBundle{
+		ConnectedF:    func(_ network.Network, c network.Conn) { n.connected(c) },
+		DisconnectedF: func(_ network.Network, c network.Conn) { n.disconnected(c) },
+	})
+	var err error
+	if n.dht, err = newDHT(n.host, n.Mesh, n.isMember); err != nil {
+		return err
+	}
+	n.exchange = newExchange(n.ctx, n)
+	if err := n.gossip.open(n.ctx); err != nil {
+		return err
+	}
+	if err := n.web.open(); err != nil {
+		return err
+	}
+	return listen(h, n.Listen)
+}
+
+// Serve sets what answers requests of members over streams: hop for those of
+// their clients, control for what peers ask of each other. It must be called
+// before Run.
+func (n *Node) Serve(hop, control http.Handler) { n.web.serve(hop, control) }
+
+// Run works until ctx ends, and returns when nothing of the node runs any more.
+func (n *Node) Run(ctx context.Context) error {
+	defer n.close()
+	if err := n.publishContact(); err != nil {
+		return err
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return n.links.run(ctx) })
+	group.Go(func() error { return n.gossip.run(ctx) })
+	group.Go(func() error { return n.web.run(ctx) })
+	group.Go(func() error { return n.compareNowAndThen(ctx) })
+	group.Go(func() error { return n.watchAddresses(ctx) })
+	group.Go(func() error { return n.housekeep(ctx) })
+	close(n.ready)
+	err := group.Wait()
+	if errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}
+
+// Close gives back what New took, for a node that was never Run.
+func (n *Node) Close() { n.close() }
+
+func (n *Node) close() {
+	n.stop()
+	n.exchange.close()
+	if err := n.dht.Close(); err != nil {
+		n.log.Debug("dht closed", "error", err)
+	}
+	if err := n.host.Close(); err != nil {
+		n.log.Debug("host closed", "error", err)
+	}
+	n.work.Wait()
+}
+
+// Ready is closed once the node answers.
+func (n *Node) Ready() <-chan struct{} { return n.ready }
+
+// Self is this peer's id.
+func (n *Node) Self() peer.ID { return n.self }
+
+// Table is the mesh's state.
+func (n *Node) Table() *record.Table { return n.table }
+
+// Member looks a peer up among the members.
+func (n *Node) Member(id peer.ID) (membership.Member, bool) { return n.Roster().Member(id) }
+
+func (n *Node) isMember(id peer.ID) bool {
+	_, ok := n.Member(id)
+	return ok
+}
+
+// Addrs are the addresses at which other machines may dial this peer.
+func (n *Node) Addrs() []ma.Multiaddr { return n.host.Addrs() }
+
+// ListenAddrs are the addresses that are open, ports filled in.
+func (n *Node) ListenAddrs() []ma.Multiaddr { return n.host.Network().ListenAddresses() }
+
+// housekeep acts on new records and on time that passed.
+func (n *Node) housekeep(ctx context.Context) error {
+	changed, cancel := n.table.Subscribe()
+	defer cancel()
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	var last *membership.Roster
+	for {
+		if roster := n.Roster(); roster != last {
+			last = roster
+			n.gate.rosterChanged()
+			n.links.wake()
+			n.recheck()
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-changed:
+		case now := <-tick.C:
+			n.gate.sweep(now)
+			n.recheck()
+		}
+	}
+}
+
+// recheck takes the records whose authors have become known since they came.
+func (n *Node) recheck() {
+	for _, s := range n.table.Recheck(time.Now()) {
+		n.gossip.spread(s)
+	}
+}
+
+// connected is called with every new connection. The side that dialled proves
+// itself first, and compares records once it is let in.
+func (n *Node) connected(c network.Conn) {
+	n.gate.arrived(c)
+	if c.Stat().Direction != network.DirOutbound {
+		n.links.wake()
+		return
+	}
+	n.goWork(func() {
+		if err := n.hello(n.ctx, c); err != nil {
+			n.log.Info("not let in", "peer", short(c.RemotePeer()), "error", err)
+			_ = c.Close()
+			return
+		}
+		n.links.wake()
+		n.compareWith(n.ctx, c.RemotePeer())
+	})
+}
+
+func (n *Node) disconnected(c network.Conn) {
+	n.gate.left(c)
+	n.links.lost(c.RemotePeer())
+}
+
+// goWork runs f so that close waits for it.
+func (n *Node) goWork(f func()) {
+	if n.ctx.Err() != nil {
+		return
+	}
+	n.work.Go(f)
+}

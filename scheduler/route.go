@@ -1,0 +1,42 @@
+package scheduler
+
+import (
+	"net/http"
+)
+
+// ServedModel is a model as clients of /v1 see it.
+type ServedModel struct {
+	UID  string
+	Name string
+	// Context is the number of tokens one slot holds; 0 while unknown.
+	Context int
+	// Created is when the model was registered, in Unix seconds, by the clock
+	// of the peer that registered it. For display only.
+	Created int64
+}
+
+// Route is the one replica that was picked to serve one attempt of a request.
+type Route struct {
+	Model ServedModel
+	// Peer is the full peer id of the machine that serves; PeerName its name.
+	Peer, PeerName string
+	// Local says that the replica runs on this very peer.
+	Local bool
+	// Client carries a request to the replica: to the engine's own socket where
+	// Local, to the other peer's hop handler otherwise. Only the URL's path and
+	// query count; host and scheme are ignored.
+	Client http.RoundTripper
+	// Done must be called exactly once, when the attempt is over. It takes the
+	// error that ended it, or nil when the whole answer was passed on.
+	Done func(err error)
+}
+
+// Lease is a slot on this peer's own replica, held while one forwarded request
+// is served.
+type Lease struct {
+	Model ServedModel
+	// Client reaches the engine's socket; only path and query of the URL count.
+	Client http.RoundTripper
+	// Done gives the slot back; it must be called exactly once.
+	Done func(err error)
+}
