@@ -45,6 +45,8 @@ type link struct {
 	nextDial time.Time
 	backoff  time.Duration
 	dialing  bool
+	failed   bool // A dial was given up.
+	compared bool // Records were compared once.
 }
 
 func newLinks(n *Node) *links {
@@ -145,6 +147,7 @@ func (l *links) dial(ctx context.Context, id peer.ID, k *link) {
 	defer l.mu.Unlock()
 	k.dialing = false
 	if err != nil {
+		k.failed = true
 		k.backoff = min(max(2*k.backoff, firstRedial), lastRedial)
 		k.nextDial = time.Now().Add(k.backoff/2 + mathrand.N(k.backoff))
 		l.n.log.Debug("member not reached", "peer", short(id), "error", err)
@@ -290,6 +293,36 @@ func (l *links) alive() []peer.ID {
 	}
 	slices.Sort(ids)
 	return ids
+}
+
+// compared notes that this peer and a member have the same records.
+func (l *links) compared(id peer.ID) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if k := l.members[id]; k != nil {
+		k.compared = true
+	}
+}
+
+// surveyPatience bounds the time in which a peer, once started, looks around
+// before it believes that members are gone.
+const surveyPatience = 10 * time.Second
+
+// Surveyed says that every member was reached and compared with, or could not
+// be reached, since the start; or that it is too late to wait for that.
+func (n *Node) Surveyed() bool {
+	l := n.links
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.now() >= surveyPatience {
+		return true
+	}
+	for _, m := range n.Roster().Members() {
+		if k := l.members[m.ID]; m.ID != n.self && (k == nil || !k.compared && !k.failed) {
+			return false
+		}
+	}
+	return true
 }
 
 // Peer is one member as this peer sees it.

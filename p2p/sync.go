@@ -46,6 +46,7 @@ func (n *Node) exchangeRecords(ctx context.Context, s network.Stream, initiator 
 		return
 	}
 	_ = s.Close()
+	n.links.compared(s.Conn().RemotePeer())
 	if !stats.Equal {
 		n.log.Debug("records compared", "peer", short(s.Conn().RemotePeer()), "received", stats.Received, "sent", stats.Sent)
 	}

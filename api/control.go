@@ -1,0 +1,316 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/peer"
+
+	"relay/p2p"
+	"relay/p2p/membership"
+	"relay/p2p/record"
+	"relay/scheduler"
+	"relay/store/content"
+)
+
+// maxControlBody bounds a request to the control API, in bytes.
+const maxControlBody = 1 << 20
+
+// ControlMesh is what the control API needs of the mesh.
+type ControlMesh interface {
+	Self() peer.ID
+	Roster() *membership.Roster
+	Table() *record.Table
+	Invite(p2p.InviteOptions) (invite membership.Invite, lanOnly bool, err error)
+	Control(peer.ID) http.RoundTripper
+}
+
+// ControlScheduler is what the control API needs of the scheduler.
+type ControlScheduler interface {
+	Peers() []scheduler.PeerState
+	ModelStates() []scheduler.ModelState
+	Model(name string) (scheduler.ModelState, error)
+	Decisions() []scheduler.Decision
+	InFlight() map[string]int
+	Add(ctx context.Context, o scheduler.AddOptions, progress func(content.Progress)) (scheduler.ModelState, error)
+	Pull(ctx context.Context, name string, progress func(content.Progress)) (scheduler.ModelState, error)
+	Remove(name string, files, lastCopy bool) (scheduler.ModelState, error)
+	TakeIn(from peer.ID, list []scheduler.Carried) error
+}
+
+// Control is the control API: HTTP and JSON for the command line, on a socket
+// that only the owner of the state folder can open. Long work streams one JSON
+// object a line: progress, then one result or one error.
+type Control struct {
+	Mesh      ControlMesh
+	MeshID    membership.MeshID
+	Scheduler ControlScheduler
+	Version   string
+	// Door is the URL of this peer's /v1, KeysText says how it is secured.
+	Door     string
+	KeysText func() string
+	// DemoPath writes the demo model to disk and says where.
+	DemoPath func() (string, error)
+	// Join leaves the mesh that this machine is alone in, for that of the invite.
+	Join func(ctx context.Context, invite membership.Invite) (JoinAnswer, error)
+	// Down asks the whole program to stop.
+	Down func()
+	Log  *slog.Logger
+}
+
+// InviteRequest asks for an invite. Zero values mean a member with trust
+// replicas, one use, and 24 hours.
+type InviteRequest struct {
+	Role  membership.Role  `json:"role,omitempty"`
+	Trust membership.Trust `json:"trust,omitempty"`
+	Uses  int              `json:"uses,omitempty"`
+	// TTLSeconds is how long the invite holds.
+	TTLSeconds int64  `json:"ttl_s,omitempty"`
+	Label      string `json:"label,omitempty"`
+}
+
+// InviteAnswer is an invite, ready to hand over.
+type InviteAnswer struct {
+	ID     string `json:"id"`
+	Invite string `json:"invite"`
+	// LANOnly: no address in it can be reached from the internet.
+	LANOnly bool      `json:"lan_only"`
+	Expires time.Time `json:"expires"`
+	Uses    int       `json:"uses"`
+}
+
+// JoinRequest carries an invite.
+type JoinRequest struct {
+	Invite string `json:"invite"`
+}
+
+// JoinAnswer says what became of an invite.
+type JoinAnswer struct {
+	Mesh string `json:"mesh"`
+	// Admitter is the name of the peer that let this machine in.
+	Admitter string `json:"admitter,omitempty"`
+	// Already: this machine is in that mesh; nothing was spent.
+	Already bool `json:"already,omitempty"`
+	// Pending: the join happens when this peer is next started.
+	Pending bool `json:"pending,omitempty"`
+}
+
+// Line is one line of a streamed answer; exactly one field is set.
+type Line[T any] struct {
+	Progress *ProgressLine `json:"progress,omitempty"`
+	Result   *T            `json:"result,omitempty"`
+	Error    *ControlError `json:"error,omitempty"`
+}
+
+// ProgressLine is how far long work is; Total is -1 while it is not known.
+type ProgressLine struct {
+	Phase string `json:"phase"`
+	Done  int64  `json:"done"`
+	Total int64  `json:"total"`
+}
+
+// ControlError is a refusal of the control API.
+type ControlError struct {
+	Why     string `json:"reason"`
+	Message string `json:"message"`
+}
+
+func (e *ControlError) Error() string { return e.Message }
+
+// Reason is the word for the refusal.
+func (e *ControlError) Reason() string { return e.Why }
+
+// Handler answers /v0.
+func (c *Control) Handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /v0/status", atOnce(c, func(r *http.Request) (Status, error) { return c.Status(r.Context()), nil }))
+	mux.HandleFunc("GET /v0/peers", atOnce(c, func(*http.Request) ([]scheduler.PeerState, error) { return c.Scheduler.Peers(), nil }))
+	mux.HandleFunc("GET /v0/models", atOnce(c, func(*http.Request) ([]scheduler.ModelState, error) { return c.Scheduler.ModelStates(), nil }))
+	mux.HandleFunc("GET /v0/model", atOnce(c, func(r *http.Request) (scheduler.ModelState, error) {
+		return c.Scheduler.Model(r.URL.Query().Get("name"))
+	}))
+	mux.HandleFunc("POST /v0/invite", atOnce(c, c.invite))
+	mux.HandleFunc("POST /v0/join", atOnce(c, c.join))
+	mux.HandleFunc("POST /v0/model/rm", atOnce(c, c.removeModel))
+	mux.HandleFunc("POST /v0/model/add", inLines(c, c.addModel))
+	mux.HandleFunc("POST /v0/model/pull", inLines(c, c.pullModel))
+	mux.HandleFunc("POST /v0/down", atOnce(c, func(*http.Request) (struct{}, error) {
+		c.Down()
+		return struct{}{}, nil
+	}))
+	return http.MaxBytesHandler(mux, maxControlBody)
+}
+
+func (c *Control) invite(r *http.Request) (InviteAnswer, error) {
+	var q InviteRequest
+	if err := decodeBody(r.Body, &q); err != nil {
+		return InviteAnswer{}, err
+	}
+	o := p2p.InviteOptions{Role: q.Role, Trust: q.Trust, Uses: q.Uses, TTL: time.Duration(q.TTLSeconds) * time.Second, Label: q.Label}
+	if o.Role == "" {
+		o.Role = membership.RoleMember
+	}
+	if o.Trust == "" {
+		o.Trust = membership.TrustReplicas
+	}
+	if o.Uses == 0 {
+		o.Uses = 1
+	}
+	if o.TTL == 0 {
+		o.TTL = membership.DefaultInviteTTL
+	}
+	invite, lanOnly, err := c.Mesh.Invite(o)
+	if err != nil {
+		return InviteAnswer{}, err
+	}
+	return InviteAnswer{ID: invite.ID(), Invite: invite.String(), LANOnly: lanOnly, Expires: time.Now().Add(o.TTL), Uses: o.Uses}, nil
+}
+
+func (c *Control) join(r *http.Request) (JoinAnswer, error) {
+	var q JoinRequest
+	if err := decodeBody(r.Body, &q); err != nil {
+		return JoinAnswer{}, err
+	}
+	invite, err := membership.ParseInvite(q.Invite)
+	if err != nil {
+		return JoinAnswer{}, err
+	}
+	if invite.Mesh == c.MeshID {
+		return JoinAnswer{Mesh: string(c.MeshID), Already: true}, nil
+	}
+	if others := len(c.Mesh.Roster().Members()) - 1; others > 0 {
+		return JoinAnswer{}, scheduler.Errorf(scheduler.InMesh, "this machine is in %q with others; leave it first (relay down, then a fresh state folder), then join", c.meshName())
+	}
+	return c.Join(r.Context(), invite)
+}
+
+// RemoveRequest says which model goes, and whether its file does.
+type RemoveRequest struct {
+	Name string `json:"name"`
+	// Files deletes the pulled file of this machine; LastCopy also where no
+	// other peer has one.
+	Files    bool `json:"files,omitempty"`
+	LastCopy bool `json:"last_copy,omitempty"`
+}
+
+func (c *Control) removeModel(r *http.Request) (scheduler.ModelState, error) {
+	var q RemoveRequest
+	if err := decodeBody(r.Body, &q); err != nil {
+		return scheduler.ModelState{}, err
+	}
+	return c.Scheduler.Remove(q.Name, q.Files, q.LastCopy)
+}
+
+func (c *Control) addModel(ctx context.Context, body io.Reader, progress func(ProgressLine)) (scheduler.ModelState, error) {
+	var q scheduler.AddOptions
+	if err := decodeBody(body, &q); err != nil {
+		return scheduler.ModelState{}, err
+	}
+	if q.Path == "" {
+		if q.Name != "demo" {
+			return scheduler.ModelState{}, scheduler.Errorf(scheduler.InvalidRequest, "say where the file of %q is; only the model called demo comes without one", q.Name)
+		}
+		path, err := c.DemoPath()
+		if err != nil {
+			return scheduler.ModelState{}, err
+		}
+		q.Path = path
+	}
+	return c.Scheduler.Add(ctx, q, report(progress))
+}
+
+// PullRequest says which model to bring, and to which peer; none means here.
+type PullRequest struct {
+	Name string `json:"name"`
+	To   string `json:"to,omitempty"`
+}
+
+func (c *Control) pullModel(ctx context.Context, body io.Reader, progress func(ProgressLine)) (scheduler.ModelState, error) {
+	var q PullRequest
+	if err := decodeBody(body, &q); err != nil {
+		return scheduler.ModelState{}, err
+	}
+	if q.To != "" {
+		to, err := findPeer(c.Scheduler.Peers(), q.To)
+		if err != nil {
+			return scheduler.ModelState{}, err
+		}
+		if !to.Self {
+			return c.peers().pull(ctx, to, q.Name, progress)
+		}
+	}
+	return c.Scheduler.Pull(ctx, q.Name, report(progress))
+}
+
+func report(progress func(ProgressLine)) func(content.Progress) {
+	return func(p content.Progress) { progress(ProgressLine{string(p.Phase), p.Done, p.Total}) }
+}
+
+func decodeBody(body io.Reader, v any) error {
+	d := json.NewDecoder(body)
+	d.DisallowUnknownFields()
+	if err := d.Decode(v); err != nil {
+		return scheduler.Errorf(scheduler.InvalidRequest, "the request is not what this route takes: %w", err)
+	}
+	return nil
+}
+
+// atOnce serves a question that is answered at once.
+func atOnce[T any](c *Control, f func(*http.Request) (T, error)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		result, err := f(r)
+		w.Header().Set("Content-Type", "application/json")
+		if err != nil {
+			no := c.refusal(err)
+			verdict, _ := verdictOf(scheduler.Reason(no.Why))
+			w.WriteHeader(verdict.status)
+			_ = json.NewEncoder(w).Encode(Line[T]{Error: no})
+			return
+		}
+		_ = json.NewEncoder(w).Encode(result)
+	}
+}
+
+// inLines serves long work: lines of progress, then the outcome.
+func inLines[T any](c *Control, f func(context.Context, io.Reader, func(ProgressLine)) (T, error)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body) // Whole, so that the connection shows when the asker goes.
+		if err != nil {
+			return
+		}
+		w.Header().Set("Content-Type", "application/x-ndjson")
+		flush := http.NewResponseController(w)
+		encoder := json.NewEncoder(w)
+		var mu sync.Mutex
+		say := func(l Line[T]) {
+			mu.Lock()
+			defer mu.Unlock()
+			_ = encoder.Encode(l)
+			_ = flush.Flush()
+		}
+		result, err := f(r.Context(), bytes.NewReader(body), func(p ProgressLine) { say(Line[T]{Progress: &p}) })
+		if err != nil {
+			say(Line[T]{Error: c.refusal(err)})
+			return
+		}
+		say(Line[T]{Result: &result})
+	}
+}
+
+func (c *Control) refusal(err error) *ControlError {
+	why := scheduler.ReasonOf(err)
+	if _, known := verdictOf(why); !known {
+		why = scheduler.Internal
+	}
+	if why == scheduler.Internal && !errors.Is(err, context.Canceled) {
+		c.Log.Error("control request failed", "error", err)
+	}
+	return &ControlError{string(why), err.Error()}
+}

@@ -1,0 +1,121 @@
+package api
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+
+	"github.com/libp2p/go-libp2p/core/peer"
+
+	"relay/p2p"
+	"relay/p2p/membership"
+	"relay/scheduler"
+)
+
+// maxPeerAnswer bounds one answer, or one line of one, from another peer.
+const maxPeerAnswer = 1 << 20
+
+// PeerHandler answers what other peers ask over streams: how busy this one is,
+// to take in the models that a new member brings along, and, for admins'
+// machines, to pull a model.
+func (c *Control) PeerHandler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /load", atOnce(c, func(*http.Request) (map[string]int, error) { return c.Scheduler.InFlight(), nil }))
+	pull := inLines(c, func(ctx context.Context, body io.Reader, progress func(ProgressLine)) (scheduler.ModelState, error) {
+		var q PullRequest
+		if err := decodeBody(body, &q); err != nil {
+			return scheduler.ModelState{}, err
+		}
+		return c.Scheduler.Pull(ctx, q.Name, report(progress))
+	})
+	mux.HandleFunc("POST /pull", func(w http.ResponseWriter, r *http.Request) {
+		from, _ := p2p.RemotePeer(r.Context())
+		if m, ok := c.Mesh.Roster().Member(from); !ok || m.Role != membership.RoleAdmin {
+			atOnce(c, func(*http.Request) (struct{}, error) {
+				return struct{}{}, scheduler.Errorf(scheduler.NotAllowed, "only an admin's machine may tell another one to pull")
+			})(w, r)
+			return
+		}
+		pull(w, r)
+	})
+	mux.HandleFunc("POST /carried", atOnce(c, func(r *http.Request) (struct{}, error) {
+		var list []scheduler.Carried
+		if err := decodeBody(r.Body, &list); err != nil {
+			return struct{}{}, err
+		}
+		from, _ := p2p.RemotePeer(r.Context())
+		return struct{}{}, c.Scheduler.TakeIn(from, list)
+	}))
+	return http.MaxBytesHandler(mux, maxControlBody)
+}
+
+// peerClient asks other peers.
+type peerClient struct{ mesh ControlMesh }
+
+func (c *Control) peers() peerClient { return peerClient{c.Mesh} }
+
+func (p peerClient) do(ctx context.Context, to, method, path string, body any) (*http.Response, error) {
+	id, err := peer.Decode(to)
+	if err != nil {
+		return nil, err
+	}
+	data, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	r, err := http.NewRequestWithContext(ctx, method, "http://peer"+path, bytes.NewReader(data))
+	if err != nil {
+		return nil, err
+	}
+	return p.mesh.Control(id).RoundTrip(r)
+}
+
+func (p peerClient) load(ctx context.Context, to string) (map[string]int, error) {
+	response, err := p.do(ctx, to, http.MethodGet, "/load", nil)
+	if err != nil {
+		return nil, err
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("the peer answered %s", response.Status)
+	}
+	var load map[string]int
+	err = json.NewDecoder(io.LimitReader(response.Body, maxPeerAnswer)).Decode(&load)
+	return load, err
+}
+
+func (p peerClient) pull(ctx context.Context, to scheduler.PeerState, name string, progress func(ProgressLine)) (scheduler.ModelState, error) {
+	response, err := p.do(ctx, to.ID, http.MethodPost, "/pull", PullRequest{Name: name})
+	if err != nil {
+		return scheduler.ModelState{}, scheduler.Errorf(scheduler.PeerGone, "%s cannot be reached: %w", to.Name, err)
+	}
+	defer response.Body.Close()
+	return ReadLines[scheduler.ModelState](response.Body, progress)
+}
+
+// ReadLines reads a streamed answer to its outcome.
+func ReadLines[T any](body io.Reader, progress func(ProgressLine)) (T, error) {
+	var none T
+	lines := bufio.NewScanner(body)
+	lines.Buffer(nil, maxPeerAnswer)
+	for lines.Scan() {
+		var l Line[T]
+		if err := json.Unmarshal(lines.Bytes(), &l); err != nil {
+			return none, fmt.Errorf("an answer that is no JSON: %w", err)
+		}
+		switch {
+		case l.Error != nil:
+			return none, l.Error
+		case l.Result != nil:
+			return *l.Result, nil
+		case l.Progress != nil && progress != nil:
+			progress(*l.Progress)
+		}
+	}
+	return none, errors.Join(lines.Err(), scheduler.Errorf(scheduler.PeerGone, "the peer went away before it was done"))
+}

@@ -1,0 +1,311 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"time"
+
+	cid "github.com/ipfs/go-cid"
+	"github.com/libp2p/go-libp2p/core/crypto"
+	"github.com/libp2p/go-libp2p/core/peer"
+
+	"relay/llama"
+	"relay/p2p"
+	"relay/p2p/keys"
+	"relay/p2p/membership"
+	"relay/p2p/record"
+	"relay/scheduler"
+	"relay/store"
+	"relay/store/content"
+)
+
+// machine is what this machine keeps between two starts, opened: the locked
+// state folder, the database, the identity, and which mesh it belongs to.
+type machine struct {
+	tree     store.Tree
+	lock     *store.Lock
+	db       *store.DB
+	own      *store.Space // What belongs to no mesh: settings, the mesh's id.
+	content  *content.Store
+	identity crypto.PrivKey
+	log      *slog.Logger
+	settings
+}
+
+// Keys of the space "machine".
+const (
+	keyMesh      = "mesh"      // The id of the mesh this machine is in.
+	keyMeshName  = "mesh-name" // What it is to be called, until it has been founded.
+	keySettings  = "settings"
+	keyAdmission = "admission"      // Records of a join that no node has taken in yet.
+	keyCarried   = "carried"        // Models on their way from a mesh that was left.
+	keyPending   = "pending-invite" // Of `relay peer join` while no peer ran.
+)
+
+func openMachine(s settings, log *slog.Logger) (m *machine, err error) {
+	lock, err := store.LockDir(s.stateDir)
+	if err != nil {
+		return nil, err
+	}
+	m = &machine{tree: lock.Tree, lock: lock, log: log, settings: s}
+	defer func() {
+		if err != nil {
+			m.close()
+		}
+	}()
+	if m.db, err = store.Open(m.tree.DB(), log.With("part", "store")); err != nil {
+		return nil, err
+	}
+	m.own = m.db.Space("machine")
+	if m.identity, err = loadIdentity(m.tree); err != nil {
+		return nil, err
+	}
+	if m.modelsDir == "" {
+		m.modelsDir = m.tree.Models()
+	}
+	if m.content, err = content.New(content.Options{Space: m.db.Space("content"), Dir: m.modelsDir, Logger: log.With("part", "content")}); err != nil {
+		return nil, err
+	}
+	var earlier remembered
+	if err := m.load(keySettings, &earlier); err != nil {
+		return nil, err
+	}
+	m.remembered = m.remembered.over(earlier)
+	if m.Name == "" {
+		m.Name = hostName()
+	}
+	return m, m.save(keySettings, m.remembered)
+}
+
+func (m *machine) close() {
+	if m.db != nil {
+		if err := m.db.Close(); err != nil {
+			m.log.Error("database not closed", "error", err)
+		}
+	}
+	if err := m.lock.Release(); err != nil {
+		m.log.Error("state folder not released", "error", err)
+	}
+}
+
+func loadIdentity(tree store.Tree) (crypto.PrivKey, error) {
+	data, err := store.ReadSecret(tree.IdentityKey())
+	if err == nil {
+		return p2p.LoadIdentity(data)
+	}
+	if !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	key, data, err := p2p.NewIdentity()
+	if err != nil {
+		return nil, err
+	}
+	return key, store.WriteSecret(tree.IdentityKey(), data)
+}
+
+func (m *machine) save(key string, v any) error {
+	data, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	return m.own.Apply([]store.Write{{Key: []byte(key), Value: data}})
+}
+
+// load leaves v as it is where nothing was saved.
+func (m *machine) load(key string, v any) error {
+	data, ok, err := m.own.Get([]byte(key))
+	if err != nil || !ok {
+		return err
+	}
+	if err := json.Unmarshal(data, v); err != nil {
+		return fmt.Errorf("the saved %s cannot be read: %w", key, err)
+	}
+	return nil
+}
+
+func (m *machine) forget(key string) error {
+	return m.own.Apply([]store.Write{{Key: []byte(key), Delete: true}})
+}
+
+// mesh is the id of the mesh that this machine is in, or "".
+func (m *machine) mesh() (id membership.MeshID, err error) {
+	err = m.load(keyMesh, &id)
+	return id, err
+}
+
+// recordSpace is where the records of one mesh are kept.
+func (m *machine) recordSpace(id membership.MeshID) record.Storage {
+	return spaceStorage{m.db.Space("mesh/" + string(id))}
+}
+
+// spaceStorage is a store.Space in the words of package record.
+type spaceStorage struct{ *store.Space }
+
+func (s spaceStorage) Apply(writes []record.Write) error {
+	list := make([]store.Write, len(writes))
+	for i, w := range writes {
+		list[i] = store.Write(w)
+	}
+	return s.Space.Apply(list)
+}
+
+// found makes a mesh of this machine's own: its key on disk first, then its id.
+// The records are written by the first node (see newNode).
+func (m *machine) found(name string) error {
+	key, err := membership.NewMeshKey()
+	if err != nil {
+		return err
+	}
+	if err := m.keepFormerKeys(); err != nil {
+		return err
+	}
+	if err := store.WriteSecret(m.tree.MeshKey(), key.Seed()); err != nil {
+		return err
+	}
+	if m.apiKey == "" {
+		secret, _, err := keys.New()
+		if err != nil {
+			return err
+		}
+		if err := store.WriteSecret(m.tree.DefaultKey(), []byte(secret+"\n")); err != nil {
+			return err
+		}
+	}
+	if name == "" {
+		name = m.Name + "'s mesh"
+	}
+	if err := m.save(keyMeshName, name); err != nil {
+		return err
+	}
+	return m.save(keyMesh, key.ID())
+}
+
+// keepFormerKeys puts the keys of a mesh that was left aside: nothing that may
+// still be of use to somebody is deleted unasked.
+func (m *machine) keepFormerKeys() error {
+	former, err := m.mesh()
+	if err != nil {
+		return err
+	}
+	for _, path := range []string{m.tree.MeshKey(), m.tree.DefaultKey()} {
+		err := os.Rename(path, path+"."+string(former))
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}
+
+// meshKey is the root key of the mesh, where this machine has it.
+func (m *machine) meshKey(id membership.MeshID) (membership.MeshKey, bool) {
+	seed, err := store.ReadSecret(m.tree.MeshKey())
+	if err != nil {
+		return membership.MeshKey{}, false
+	}
+	key, err := membership.MeshKeyFromSeed(seed)
+	return key, err == nil && key.ID() == id
+}
+
+// defaultKey is the text of the default API key, where it was made here.
+func (m *machine) defaultKey() (string, bool) {
+	data, err := store.ReadSecret(m.tree.DefaultKey())
+	return strings.TrimSpace(string(data)), err == nil && len(data) > 0
+}
+
+// admit joins the mesh of an invite and remembers it; whoever is in another
+// mesh must have left it.
+func (m *machine) admit(ctx context.Context, invite membership.Invite, carried []scheduler.Carried) (api p2p.Admission, err error) {
+	admission, err := p2p.Join(ctx, m.identity, invite, m.Name, agent())
+	if err != nil {
+		return admission, err
+	}
+	if err := m.keepFormerKeys(); err != nil {
+		return admission, err
+	}
+	if err := m.save(keyAdmission, admission); err != nil {
+		return admission, err
+	}
+	if len(carried) > 0 {
+		if err := m.save(keyCarried, carried); err != nil {
+			return admission, err
+		}
+	}
+	return admission, m.save(keyMesh, admission.Mesh)
+}
+
+// newNode opens the mesh's records, and writes those that founding or joining
+// left to be written.
+func (m *machine) newNode(id membership.MeshID, listen []string) (*p2p.Node, error) {
+	addrs, err := multiaddrs(listen)
+	if err != nil {
+		return nil, err
+	}
+	node, err := p2p.New(p2p.Options{
+		Identity: m.identity, Mesh: id, Storage: m.recordSpace(id), Name: m.Name, Agent: agent(),
+		Kinds:  append(scheduler.Kinds(llama.CheckArgs), keys.RecordKind()),
+		Listen: addrs, Blocks: m.content.Blocks(),
+		MayHave: func(_ peer.ID, trust membership.Trust, _ cid.Cid) bool { return trust == membership.TrustReplicas },
+		Log:     m.log.With("part", "p2p"),
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := m.settleIn(node, id); err != nil {
+		node.Close()
+		return nil, err
+	}
+	return node, nil
+}
+
+func (m *machine) settleIn(node *p2p.Node, id membership.MeshID) error {
+	var admission p2p.Admission
+	if err := m.load(keyAdmission, &admission); err != nil {
+		return err
+	}
+	if admission.Mesh == id {
+		if err := node.Adopt(admission); err != nil {
+			return err
+		}
+		if err := m.forget(keyAdmission); err != nil {
+			return err
+		}
+	}
+	key, mine := m.meshKey(id)
+	if _, in := node.Member(node.Self()); !in {
+		if !mine {
+			return fmt.Errorf("this machine is not a member of mesh %s any more: join it again with an invite, or start with a fresh RELAY_STATE_DIR", id)
+		}
+		var name string
+		if err := m.load(keyMeshName, &name); err != nil {
+			return err
+		}
+		if err := node.Found(key, name); err != nil {
+			return err
+		}
+	}
+	secret, made := m.defaultKey()
+	if id8, ok := keys.IDOf(secret); made && mine && ok {
+		if _, known := node.Table().Latest(keys.Kind, id8); !known {
+			return node.PutShared(keys.Kind, id8, keys.Key{Name: keys.DefaultName, Hash: keys.Hash(secret), Created: time.Now().Unix()})
+		}
+	}
+	return nil
+}
+
+// alone says whether nobody else is a member of the mesh this machine is in,
+// and which models it would take along.
+func (m *machine) alone(id membership.MeshID) (bool, []scheduler.Carried, error) {
+	node, err := m.newNode(id, nil)
+	if err != nil {
+		return false, nil, err
+	}
+	defer node.Close()
+	return len(node.Roster().Members()) == 1, scheduler.CarriedFrom(node.Table()), nil
+}
+
+func agent() string { return "relay/" + version }

@@ -1,0 +1,208 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"time"
+
+	ma "github.com/multiformats/go-multiaddr"
+
+	"relay/api"
+	"relay/llama"
+	"relay/llama/demo"
+	"relay/p2p"
+	"relay/p2p/keys"
+	"relay/p2p/membership"
+	"relay/scheduler"
+	"relay/store"
+)
+
+// peerParts are the parts of a running peer, in the order in which they are
+// made; they stop in the reverse order.
+type peerParts struct {
+	node      *p2p.Node
+	scheduler *scheduler.Scheduler
+	door      *api.Door
+	control   *api.Control
+	ring      *keys.Ring
+}
+
+// assemble wires a peer of the mesh that the machine is in.
+func assemble(ctx context.Context, m *machine, id membership.MeshID, hooks hooks) (*peerParts, error) {
+	var p peerParts
+	var err error
+	if p.node, err = m.listeningNode(id); err != nil {
+		return nil, err
+	}
+	engine, noEngine := m.findEngine(ctx)
+	p.scheduler, err = scheduler.New(scheduler.Options{
+		Mesh: p.node, Content: m.content, State: m.db.Space("scheduler/" + string(id)),
+		Engine: engine, NoEngine: noEngine,
+		ReadHeader: scheduler.ReadGGUF, CheckArgs: llama.CheckArgs, Memory: llama.HostMemory,
+		Disk:         func() (uint64, uint64, error) { return store.DiskFree(m.modelsDir) },
+		DefaultSlots: m.slots, Cores: runtime.NumCPU(), Lend: m.lends(),
+		Log: m.log.With("part", "scheduler"),
+	})
+	if err != nil {
+		p.node.Close()
+		return nil, err
+	}
+	p.ring = keys.NewRing(p.node.Table(), m.apiKey)
+	p.door, err = api.NewDoor(api.DoorOptions{
+		Scheduler: p.scheduler, Keys: p.ring, Listen: m.listen,
+		HopPeer: func(ctx context.Context) string {
+			from, ok := p2p.RemotePeer(ctx)
+			if !ok {
+				return ""
+			}
+			return from.String()
+		},
+		Log: m.log.With("part", "api"),
+	})
+	if err != nil {
+		p.node.Close()
+		return nil, err
+	}
+	p.control = &api.Control{
+		Mesh: p.node, MeshID: id, Scheduler: p.scheduler, Version: versionLine(),
+		Door: hooks.doorURL, KeysText: p.ring.Text,
+		DemoPath: func() (string, error) { return demo.Write(m.modelsDir) },
+		Join:     hooks.join, Down: hooks.down, Log: m.log.With("part", "control"),
+	}
+	p.node.Serve(p.door.HopHandler(), p.control.PeerHandler())
+	return &p, nil
+}
+
+// hooks are what the parts ask of the program around them.
+type hooks struct {
+	doorURL string
+	join    func(context.Context, membership.Invite) (api.JoinAnswer, error)
+	down    func()
+}
+
+// lends is what the owner of this machine lends.
+func (m *machine) lends() scheduler.Lend {
+	l := scheduler.Lend{None: m.Lend == "none", Bytes: uint64(m.LendMB) * mib, Reserve: uint64(m.ReserveMB) * mib}
+	if l.Reserve == 0 {
+		l.Reserve = defaultReserve
+		if total, _, err := llama.HostMemory(); err == nil {
+			l.Reserve = max(l.Reserve, total/10)
+		}
+	}
+	return l
+}
+
+// threads is how many CPU threads one engine uses: half the cores unless the
+// owner lends another number.
+func (m *machine) threads() int {
+	if m.LendCores > 0 {
+		return min(m.LendCores, runtime.NumCPU())
+	}
+	return max(1, runtime.NumCPU()/2)
+}
+
+// findEngine looks for llama.cpp. Without one the peer is a peer all the same,
+// and says why it lends nothing.
+func (m *machine) findEngine(ctx context.Context) (scheduler.Engine, string) {
+	found, err := llama.Find(ctx, llama.FindOptions{Bin: m.engineBin, StateDir: m.tree.Root, PathEnv: os.Getenv("PATH")})
+	if err != nil {
+		m.log.Warn("no engine", "error", err)
+		return nil, sentence(err)
+	}
+	m.log.Info("engine", "build", found.String(), "from", string(found.Source))
+	return scheduler.LlamaEngine{
+		Found: found, RunDir: filepath.Join(m.tree.Run(), "engines"), CacheDir: filepath.Join(m.tree.Run(), "kernels"),
+		Sandbox: llama.SandboxMode(m.Sandbox), Threads: m.threads(), Log: m.log.With("part", "engine"),
+	}, ""
+}
+
+// listeningNode opens the mesh on the addresses asked for, or on the remembered
+// port, or the next free one.
+func (m *machine) listeningNode(id membership.MeshID) (*p2p.Node, error) {
+	if len(m.p2pListen) > 0 {
+		return m.newNode(id, m.p2pListen)
+	}
+	port := m.P2PPort
+	if port == 0 {
+		port = defaultP2PPort
+	}
+	for try := range 32 {
+		node, err := m.newNode(id, everywhere(port+try))
+		if errors.Is(err, p2p.ErrPortInUse) {
+			continue
+		}
+		if err == nil && m.P2PPort != port+try {
+			m.P2PPort = port + try
+			err = m.save(keySettings, m.remembered)
+		}
+		return node, err
+	}
+	return nil, fmt.Errorf("%w (%d to %d are)", p2p.ErrPortInUse, port, port+31)
+}
+
+func everywhere(port int) []string {
+	return []string{
+		fmt.Sprintf("/ip4/0.0.0.0/tcp/%d", port), fmt.Sprintf("/ip4/0.0.0.0/udp/%d/quic-v1", port),
+		fmt.Sprintf("/ip6/::/tcp/%d", port), fmt.Sprintf("/ip6/::/udp/%d/quic-v1", port),
+	}
+}
+
+func multiaddrs(texts []string) ([]ma.Multiaddr, error) {
+	var list []ma.Multiaddr
+	for _, text := range texts {
+		a, err := ma.NewMultiaddr(strings.TrimSpace(text))
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, a)
+	}
+	return list, nil
+}
+
+// run works until ctx ends, then takes the peer down in order: it says that it
+// goes, lets requests finish, stops the engines, and leaves the mesh.
+func (p *peerParts) run(ctx context.Context, started func()) error {
+	nodeCtx, stopNode := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopNode()
+	schedulerCtx, stopScheduler := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopScheduler()
+
+	nodeDone, schedulerDone := make(chan error, 1), make(chan error, 1)
+	go func() { nodeDone <- p.node.Run(nodeCtx) }()
+	go func() { schedulerDone <- p.scheduler.Run(schedulerCtx) }()
+	started()
+
+	var nodeErr, schedulerErr error
+	select {
+	case <-ctx.Done():
+		p.scheduler.Leave(farewell)
+		stopScheduler()
+		schedulerErr = <-schedulerDone
+		stopNode()
+		nodeErr = <-nodeDone
+	case nodeErr = <-nodeDone:
+		stopScheduler()
+		schedulerErr = <-schedulerDone
+	case schedulerErr = <-schedulerDone:
+		stopNode()
+		nodeErr = <-nodeDone
+	}
+	return errors.Join(nodeErr, schedulerErr)
+}
+
+// farewell is how long a peer that goes waits for others to take over.
+const farewell = 5 * time.Second
+
+// notYet answers while a peer starts, or changes its mesh.
+var notYet = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Retry-After", "1")
+	w.WriteHeader(http.StatusServiceUnavailable)
+	fmt.Fprintln(w, `{"error":{"message":"this peer is starting; try again in a moment","type":"server_error","param":null,"code":"model_loading","reason":"model_loading"}}`)
+})

@@ -1,0 +1,200 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+
+	ma "github.com/multiformats/go-multiaddr"
+
+	"relay/llama"
+	"relay/p2p/membership"
+)
+
+const (
+	defaultListen  = "127.0.0.1:8420"
+	defaultP2PPort = 8421
+	mib            = 1 << 20
+	// defaultReserve is the least memory left to the machine's owner, in bytes.
+	defaultReserve = 1 << 30
+)
+
+// settings are what `relay up` goes by: flags over environment over what was
+// remembered from an earlier start.
+type settings struct {
+	stateDir  string
+	modelsDir string
+	listen    string
+	p2pListen []string // Empty: the remembered port, or the next free one.
+	engineBin string
+	apiKey    string
+	slots     int
+	debug     bool
+	remembered
+}
+
+// remembered are the settings that a start keeps for the next.
+type remembered struct {
+	Name      string `json:"name,omitempty"`
+	Lend      string `json:"lend,omitempty"`
+	LendMB    int64  `json:"lend_mb,omitempty"`
+	LendCores int    `json:"lend_cores,omitempty"`
+	ReserveMB int64  `json:"reserve_mb,omitempty"`
+	Sandbox   string `json:"sandbox,omitempty"`
+	P2PPort   int    `json:"p2p_port,omitempty"`
+}
+
+// known are the variables of this release and those reserved for later ones.
+var known = []string{"RELAY_STATE_DIR", "RELAY_MODELS_DIR", "RELAY_LISTEN", "RELAY_P2P_LISTEN", "RELAY_LLAMA_BIN", "RELAY_LEND_MB",
+	"RELAY_VRAM_RESERVE_MB", "RELAY_PARALLEL_SLOTS", "RELAY_PIPELINE_DEPTH", "RELAY_API_KEY", "RELAY_V1_RATE_LIMIT",
+	"RELAY_ADVERTISE_LAN", "RELAY_CACHE_MAX", "RELAY_MODELS_MAX", "RELAY_SANDBOX", "RELAY_BUSY_IGNORE_MB", "RELAY_TLS", "RELAY_DEBUG"}
+
+// warnUnknown names variables that look like settings and are none.
+func warnUnknown(environ []string, w io.Writer) {
+	for _, entry := range environ {
+		if name, _, _ := strings.Cut(entry, "="); strings.HasPrefix(name, "RELAY_") && !slices.Contains(known, name) {
+			fmt.Fprintf(w, "relay: warning: %s is not a setting of relay\n", name)
+		}
+	}
+}
+
+// stateDir is where this machine's peer keeps everything.
+func stateDir() (string, error) {
+	if dir := os.Getenv("RELAY_STATE_DIR"); dir != "" {
+		return dir, nil
+	}
+	switch runtime.GOOS {
+	case "windows", "darwin":
+		dir, err := os.UserConfigDir()
+		if err != nil {
+			return "", fmt.Errorf("the folder for relay's state cannot be told: %w (set RELAY_STATE_DIR)", err)
+		}
+		return filepath.Join(dir, "relay"), nil
+	}
+	if dir := os.Getenv("XDG_STATE_HOME"); filepath.IsAbs(dir) {
+		return filepath.Join(dir, "relay"), nil
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return "", fmt.Errorf("the folder for relay's state cannot be told: %w (set RELAY_STATE_DIR)", err)
+	}
+	return filepath.Join(home, ".local", "state", "relay"), nil
+}
+
+// fromEnvironment fills in what flags left open.
+func (s *settings) fromEnvironment() error {
+	var err error
+	if s.stateDir, err = stateDir(); err != nil {
+		return err
+	}
+	s.modelsDir = os.Getenv("RELAY_MODELS_DIR")
+	s.engineBin = os.Getenv("RELAY_LLAMA_BIN")
+	s.apiKey = os.Getenv("RELAY_API_KEY")
+	s.debug = os.Getenv("RELAY_DEBUG") != ""
+	if s.listen == "" {
+		s.listen = os.Getenv("RELAY_LISTEN")
+	}
+	if s.listen == "" {
+		s.listen = defaultListen
+	}
+	if len(s.p2pListen) == 0 {
+		if text := os.Getenv("RELAY_P2P_LISTEN"); text != "" {
+			s.p2pListen = strings.Split(text, ",")
+		}
+	}
+	if s.Sandbox == "" {
+		s.Sandbox = os.Getenv("RELAY_SANDBOX")
+	}
+	if s.LendMB == 0 {
+		if s.LendMB, err = number("RELAY_LEND_MB"); err != nil {
+			return err
+		}
+	}
+	if s.ReserveMB == 0 {
+		if s.ReserveMB, err = number("RELAY_VRAM_RESERVE_MB"); err != nil {
+			return err
+		}
+	}
+	slots, err := number("RELAY_PARALLEL_SLOTS")
+	s.slots = int(slots)
+	return err
+}
+
+func number(name string) (int64, error) {
+	text := os.Getenv(name)
+	if text == "" {
+		return 0, nil
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || n < 1 || n > 1<<40 {
+		return 0, &usageError{fmt.Sprintf("%s=%s: it takes a whole number, 1 or more", name, text)}
+	}
+	return n, nil
+}
+
+// over fills in what neither flags nor environment say from an earlier start.
+func (r remembered) over(earlier remembered) remembered {
+	if r.Name == "" {
+		r.Name = earlier.Name
+	}
+	// The two ways to limit what is lent go together: the newer one counts.
+	if r.Lend == "" && r.LendMB == 0 {
+		r.Lend, r.LendMB = earlier.Lend, earlier.LendMB
+	}
+	if r.LendCores == 0 {
+		r.LendCores = earlier.LendCores
+	}
+	if r.ReserveMB == 0 {
+		r.ReserveMB = earlier.ReserveMB
+	}
+	if r.Sandbox == "" {
+		r.Sandbox = earlier.Sandbox
+	}
+	r.P2PPort = earlier.P2PPort
+	return r
+}
+
+// validate names the setting at fault.
+func (s *settings) validate() error {
+	if s.Name != "" {
+		if err := membership.CheckName(s.Name); err != nil {
+			return &usageError{fmt.Sprintf("--name %q: %v", s.Name, err)}
+		}
+	}
+	switch {
+	case s.Lend != "" && s.Lend != "auto" && s.Lend != "none":
+		return &usageError{fmt.Sprintf("--lend %s: it takes auto or none", s.Lend)}
+	case s.LendMB < 0 || s.ReserveMB < 0 || s.LendCores < 0:
+		return &usageError{"--lend-mb, --reserve-mb and --lend-cores take numbers of 1 or more"}
+	case s.slots > 64:
+		return &usageError{"RELAY_PARALLEL_SLOTS takes 1 to 64"}
+	}
+	switch llama.SandboxMode(s.Sandbox) {
+	case "", llama.SandboxAuto, llama.SandboxRequire, llama.SandboxOff:
+	default:
+		return &usageError{fmt.Sprintf("--sandbox %s: it takes auto, require or off", s.Sandbox)}
+	}
+	for _, text := range s.p2pListen {
+		if _, err := ma.NewMultiaddr(strings.TrimSpace(text)); err != nil {
+			return &usageError{fmt.Sprintf("--p2p-listen %s: not a multiaddr such as /ip4/0.0.0.0/tcp/8421", text)}
+		}
+	}
+	return nil
+}
+
+// hostName is what this machine calls itself, as a peer's name.
+func hostName() string {
+	name, err := os.Hostname()
+	if err == nil {
+		name, _, _ = strings.Cut(name, ".")
+	}
+	if err != nil || membership.CheckName(name) != nil {
+		return "peer"
+	}
+	return name
+}

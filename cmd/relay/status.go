@@ -1,0 +1,157 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"relay/api"
+	"relay/scheduler"
+)
+
+// shownDecisions bounds what the table prints; --json has them all.
+const shownDecisions = 8
+
+func newStatus() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "status", Short: "The mesh at a glance",
+		Long: "The mesh at a glance: machines, models, where they run, and what was decided lately.\nExits 1 when the mesh cannot serve something that it should.",
+		Args: exactly(0, "no arguments"),
+	}
+	asJSON := jsonFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		s, err := ask[api.Status](cmd.Context(), http.MethodGet, "/v0/status", nil)
+		if err != nil {
+			return err
+		}
+		if *asJSON {
+			err = printJSON(cmd.OutOrStdout(), s)
+		} else {
+			printStatus(cmd.OutOrStdout(), s)
+		}
+		if err == nil && !s.Serving {
+			return errSilent
+		}
+		return err
+	}
+	return cmd
+}
+
+func printStatus(w io.Writer, s api.Status) {
+	names := peerNames(s.Peers)
+	fmt.Fprintf(w, "mesh %s (%s)   /v1 %s   %s\n", s.Mesh.Name, s.Mesh.ID, s.Door, s.Keys)
+	if n := len(s.Unanswered); n > 0 {
+		var away []string
+		for _, id := range s.Unanswered {
+			away = append(away, names[id])
+		}
+		fmt.Fprintf(w, "%d of %d peers answered; not %s\n", len(s.Peers)-n, len(s.Peers), strings.Join(away, ", "))
+	}
+	fmt.Fprintln(w)
+	printPeers(w, s.Peers)
+	fmt.Fprintln(w)
+	printModels(w, s.Models, names)
+	if len(s.Decisions) > 0 {
+		fmt.Fprintln(w, "\nDECIDED LATELY")
+		for _, d := range s.Decisions[:min(shownDecisions, len(s.Decisions))] {
+			fmt.Fprintf(w, "  %s  %s\n", d.At.Local().Format("15:04:05"), d.Text)
+		}
+	}
+	for _, warning := range s.Warnings {
+		fmt.Fprintf(w, "\nwarning: %s\n", warning)
+	}
+	if next := nextSteps(s); len(next) > 0 {
+		fmt.Fprintln(w)
+		for _, line := range next {
+			fmt.Fprintln(w, "next: ", line)
+		}
+	}
+}
+
+// nextSteps are the lines of the first start that are still to do.
+func nextSteps(s api.Status) []string {
+	lines := nextLines(s.Door)
+	var todo []string
+	if len(s.Models) == 0 {
+		todo = append(todo, lines[0])
+	}
+	if len(s.Peers) == 1 {
+		todo = append(todo, lines[1])
+	}
+	if len(s.Models) == 0 {
+		todo = append(todo, lines[2])
+	}
+	return todo
+}
+
+func peerNames(peers []scheduler.PeerState) map[string]string {
+	names := map[string]string{}
+	for _, p := range peers {
+		names[p.ID] = p.Name
+	}
+	return names
+}
+
+func printPeers(w io.Writer, peers []scheduler.PeerState) {
+	var rows [][]string
+	for _, p := range peers {
+		lending := size(p.Memory.Lent)
+		if p.NoEngine != "" {
+			lending = "nothing (no engine)"
+		}
+		rows = append(rows, []string{p.Name, p.Role, p.Trust, gpuText(p.Devices), lending, size(p.Memory.Free),
+			size(p.Disk.Free), linkText(p.Link), p.State, seenText(p), p.ID[max(0, len(p.ID)-8):]})
+	}
+	printTable(w, []string{"PEER", "ROLE", "TRUST", "GPU", "LENDING", "FREE", "DISK FREE", "LINK", "STATE", "LAST SEEN", "ID"}, rows)
+}
+
+func gpuText(devices []scheduler.Device) string {
+	var gpus []string
+	for _, d := range devices {
+		if d.Kind == "gpu" {
+			gpus = append(gpus, d.Name)
+		}
+	}
+	return join(gpus, "-")
+}
+
+func printModels(w io.Writer, models []scheduler.ModelState, names map[string]string) {
+	if len(models) == 0 {
+		fmt.Fprintln(w, "no models yet")
+		return
+	}
+	var rows [][]string
+	for _, m := range models {
+		var held []string
+		for _, id := range m.Holders {
+			held = append(held, names[id])
+		}
+		slices.Sort(held)
+		leader := "-"
+		if m.Leader != nil {
+			leader = fmt.Sprintf("%s (epoch %d)", names[m.Leader.Peer], m.Leader.Epoch)
+		}
+		rows = append(rows, []string{m.Name, size(uint64(m.Bytes)), fmt.Sprintf("%d x %d", m.Slots, m.Context), leader,
+			runsText(m, names), join(held, "nobody")})
+	}
+	printTable(w, []string{"MODEL", "SIZE", "SLOTS x CONTEXT", "LEADER", "RUNS ON", "HELD BY"}, rows)
+}
+
+func runsText(m scheduler.ModelState, names map[string]string) string {
+	var parts []string
+	for _, r := range m.Replicas {
+		text := fmt.Sprintf("%s: %s", names[r.Peer], r.State)
+		if r.State == scheduler.StateReady {
+			text = fmt.Sprintf("%s: ready on %s", names[r.Peer], r.Device)
+		}
+		if r.InFlight != nil && *r.InFlight > 0 {
+			text += fmt.Sprintf(", %d in flight", *r.InFlight)
+		}
+		parts = append(parts, text)
+	}
+	return join(parts, "nowhere")
+}

@@ -1,0 +1,83 @@
+package record
+
+import (
+	"fmt"
+
+	"github.com/fxamacker/cbor/v2"
+)
+
+const (
+	maxDepth    = 16      // nested arrays and maps
+	maxElements = 1 << 16 // of one array, pairs of one map
+)
+
+// Both modes are immutable once made.
+var (
+	encoding = must(encodingOptions().EncMode())
+	decoding = must(decodingOptions().DecMode())
+)
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic("record: CBOR options contradict each other: " + err.Error())
+	}
+	return v
+}
+
+func encodingOptions() cbor.EncOptions {
+	o := cbor.CoreDetEncOptions()
+	o.IndefLength = cbor.IndefLengthForbidden
+	o.TagsMd = cbor.TagsForbidden
+	return o
+}
+
+func decodingOptions() cbor.DecOptions {
+	return cbor.DecOptions{
+		DupMapKey:         cbor.DupMapKeyEnforcedAPF,
+		MaxNestedLevels:   maxDepth,
+		MaxArrayElements:  maxElements,
+		MaxMapPairs:       maxElements,
+		IndefLength:       cbor.IndefLengthForbidden,
+		TagsMd:            cbor.TagsForbidden,
+		UTF8:              cbor.UTF8RejectInvalid,
+		FieldNameMatching: cbor.FieldNameMatchingCaseSensitive,
+	}
+}
+
+// Marshal encodes a payload as deterministic CBOR: the same value gives the
+// same bytes on every machine. The value may use the types that CBOR has of
+// itself (no tags, so no big numbers), nested at most 16 deep, and at most
+// MaxSize bytes when encoded. Field names come from `cbor` tags.
+func Marshal(v any) ([]byte, error) {
+	data, err := encoding.Marshal(v)
+	if err != nil {
+		return nil, fmt.Errorf("encoding %T: %w: %w", v, ErrPayload, err)
+	}
+	if err := checkPayload(data); err != nil {
+		return nil, fmt.Errorf("encoding %T: %w", v, err)
+	}
+	return data, nil
+}
+
+// Unmarshal decodes a payload into the value that v points to. It takes only
+// the deterministic form that Marshal makes, and ignores fields that v does
+// not have. Errors are ErrPayload.
+func Unmarshal(data []byte, v any) error {
+	if err := checkPayload(data); err != nil {
+		return err
+	}
+	if err := decoding.Unmarshal(data, v); err != nil {
+		return fmt.Errorf("%w: %w", ErrPayload, err)
+	}
+	return nil
+}
+
+func checkPayload(data []byte) error {
+	if len(data) > MaxSize {
+		return fmt.Errorf("%d bytes, at most %d are allowed: %w", len(data), MaxSize, ErrPayload)
+	}
+	if err := checkCanonical(data); err != nil {
+		return fmt.Errorf("%w: %w", ErrPayload, err)
+	}
+	return nil
+}

@@ -1,0 +1,146 @@
+package record
+
+import "fmt"
+
+// change is one record to be merged or written: either offered is set, or seal,
+// which makes the record from the one kept so far (nil if none) and runs with
+// the lock writing held.
+type change struct {
+	key     string
+	offered *Signed
+	seal    func(kept *Signed) (Signed, error)
+
+	// The outcome; guarded by writing until done.
+	done bool
+	rec  *Signed
+	out  Outcome
+	err  error
+}
+
+// commit carries out changes and returns when they are done. Callers that come
+// while another one waits for the disk are served together by one write.
+func (t *Table) commit(changes []*change) {
+	if len(changes) == 0 {
+		return
+	}
+	t.queueing.Lock()
+	t.queue = append(t.queue, changes...)
+	t.queueing.Unlock()
+
+	t.writing.Lock()
+	defer t.writing.Unlock()
+	if changes[0].done { // all of one caller's changes are in one batch
+		return
+	}
+	t.queueing.Lock()
+	batch := t.queue
+	t.queue = nil
+	t.queueing.Unlock()
+	t.carryOut(batch)
+}
+
+// carryOut decides on a batch, stores what changed, and then shows it. The lock
+// writing is held; it alone guards the state against other writers, so the
+// reads here need no other lock.
+func (t *Table) carryOut(batch []*change) {
+	next := make(map[string]*Signed) // what the batch has changed so far
+	records, bytes := len(t.records), t.bytes
+	for _, c := range batch {
+		c.done = true
+		old := next[c.key]
+		if old == nil {
+			old = t.records[c.key]
+		}
+		c.rec = c.offered
+		if c.seal != nil {
+			sealed, err := c.seal(old)
+			if err != nil {
+				c.err = err
+				continue
+			}
+			c.rec = &sealed
+		}
+		if c.out = against(c.rec, old); c.out != Fresh {
+			continue
+		}
+		moreRecords, moreBytes := 1, cost(c.rec)
+		if old != nil {
+			moreRecords, moreBytes = 0, moreBytes-cost(old)
+		}
+		if records+moreRecords > t.maxRecords || moreBytes > 0 && bytes+moreBytes > t.maxBytes {
+			c.out, c.err = Refused, fmt.Errorf("record %s: %w", c.key, ErrFull)
+			continue
+		}
+		records, bytes = records+moreRecords, bytes+moreBytes
+		if c.offered != nil {
+			t.meetFormerSelf(c.rec)
+		}
+		next[c.key] = c.rec
+	}
+	if len(next) == 0 {
+		return
+	}
+
+	writes := make([]Write, 0, len(next))
+	for key, s := range next {
+		place := storedRecord
+		if _, known := t.kinds[s.Kind]; !known {
+			place = storedForeign
+		} else if t.foreign[key] {
+			writes = append(writes, Write{Key: []byte(storedForeign + key), Delete: true})
+		}
+		writes = append(writes, Write{Key: []byte(place + key), Value: s.toStore()})
+	}
+	if err := t.storage.Apply(writes); err != nil {
+		for _, c := range batch {
+			if c.err == nil { // also what lost against a record that was not stored
+				c.out, c.err = Refused, fmt.Errorf("record %s: %w", c.key, &storageError{err})
+			}
+		}
+		return
+	}
+	for key := range next {
+		delete(t.foreign, key)
+	}
+	for _, c := range batch {
+		if c.out == Fresh && t.owns(c.rec) {
+			t.noteOwn(c)
+		}
+	}
+
+	t.reading.Lock()
+	defer t.reading.Unlock()
+	for _, s := range next {
+		t.install(s)
+	}
+	for ch := range t.watchers {
+		select {
+		case ch <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// noteOwn remembers what this peer wrote since its start, and what came back
+// from an earlier life instead.
+func (t *Table) noteOwn(c *change) {
+	if c.seal != nil {
+		t.mine[c.key] = c.rec
+		delete(t.overtaken, c.key)
+	} else if m := t.mine[c.key]; m != nil {
+		t.overtaken[c.key] = m
+	}
+}
+
+// meetFormerSelf raises the incarnation above that of a record which this peer
+// wrote and does not remember: its database was lost, or set back to an earlier
+// day. Without this the mesh would take what it writes now for old. The raised
+// number needs no writing down: the record is stored, and load looks at it.
+func (t *Table) meetFormerSelf(s *Signed) {
+	if t.owns(s) && s.Version[0] >= t.incarnation && s.Version[0]+1 < MaxCount {
+		t.incarnation = s.Version[0] + 1
+		t.sequence = 0
+		t.log.Warn("records of an earlier life of this peer came back; its incarnation was raised",
+			"key", s.Key(), "incarnation", t.incarnation)
+	}
+}

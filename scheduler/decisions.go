@@ -1,0 +1,83 @@
+package scheduler
+
+import (
+	"sync"
+	"time"
+
+	"relay/p2p/record"
+)
+
+// keptDecisions bounds the ring of decisions that status shows.
+const keptDecisions = 64
+
+// Decision is one thing that was decided, in a sentence.
+type Decision struct {
+	// At is when this peer learnt of it, by its own clock.
+	At time.Time `json:"at"`
+	// Model is the name of the model; empty where it is about none.
+	Model string `json:"model"`
+	Text  string `json:"text"`
+}
+
+// decisions keeps the latest ones. Every peer sees the same placements and
+// replicas, and so the same sentences.
+type decisions struct {
+	mu      sync.Mutex
+	list    []Decision
+	placed  map[string]record.Version
+	refused map[string]record.Version
+}
+
+func newDecisions() *decisions {
+	return &decisions{placed: map[string]record.Version{}, refused: map[string]record.Version{}}
+}
+
+// note adds what is new in a view.
+func (d *decisions) note(v *view) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, m := range v.models {
+		if p, ok := v.placements[m.uid]; ok && d.placed[m.uid] != p.version {
+			d.placed[m.uid] = p.version
+			d.add(m.shown, p.Text)
+		}
+		for _, r := range m.replicas {
+			key := pairID(r.peer, m.uid)
+			if (r.State == StateFailed || r.State == StateRefused) && d.refused[key] != r.version {
+				d.refused[key] = r.version
+				d.add(m.shown, r.Message)
+			}
+		}
+	}
+	for uid := range d.placed {
+		if v.model[uid] == nil {
+			delete(d.placed, uid)
+		}
+	}
+	for key := range d.refused {
+		if _, uid, _ := splitPair(key); v.model[uid] == nil {
+			delete(d.refused, key)
+		}
+	}
+}
+
+func (d *decisions) add(model, text string) {
+	if text == "" || len(d.list) > 0 && d.list[len(d.list)-1].Text == text {
+		return
+	}
+	d.list = append(d.list, Decision{time.Now(), model, text})
+	if len(d.list) > keptDecisions {
+		d.list = append(d.list[:0:0], d.list[len(d.list)-keptDecisions:]...)
+	}
+}
+
+// Decisions lists the latest decisions, newest first.
+func (s *Scheduler) Decisions() []Decision {
+	s.decisions.mu.Lock()
+	defer s.decisions.mu.Unlock()
+	list := make([]Decision, 0, len(s.decisions.list))
+	for i := len(s.decisions.list) - 1; i >= 0; i-- {
+		list = append(list, s.decisions.list[i])
+	}
+	return list
+}

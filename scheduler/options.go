@@ -1,0 +1,159 @@
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/ipfs/boxo/exchange"
+	cid "github.com/ipfs/go-cid"
+	"github.com/libp2p/go-libp2p/core/peer"
+
+	"relay/p2p"
+	"relay/p2p/membership"
+	"relay/p2p/record"
+	"relay/store"
+	"relay/store/content"
+)
+
+// Mesh is what the scheduler needs of the mesh; *p2p.Node is one.
+type Mesh interface {
+	Self() peer.ID
+	Roster() *membership.Roster
+	Peers() []p2p.Peer
+	NameOf(peer.ID) string
+	StatesChanged() <-chan struct{}
+	// Surveyed says that every member was reached and compared with, or could
+	// not be reached, since the start.
+	Surveyed() bool
+	Table() *record.Table
+	PutOwned(kind, id string, payload any) error
+	PutShared(kind, id string, payload any) error
+	PutPlacement(id string, version record.Version, payload any) error
+	HTTP(peer.ID) http.RoundTripper
+	Control(peer.ID) http.RoundTripper
+	Fetch(ctx context.Context) exchange.Fetcher
+}
+
+// Content is what the scheduler needs of the files on this machine.
+type Content interface {
+	Add(ctx context.Context, path string, progress func(content.Progress)) (content.Content, error)
+	Pull(ctx context.Context, root cid.Cid, bytes int64, name string, get content.BlockGetter, progress func(content.Progress)) (content.Content, error)
+	List() []content.Content
+	Get(c cid.Cid) (content.Content, error)
+	Path(c cid.Cid) (string, error)
+	Remove(c cid.Cid, deleteFiles bool) error
+}
+
+// Engine starts processes of the one build of the engine on this machine.
+type Engine interface {
+	Build() Build
+	Devices(ctx context.Context) ([]Device, error)
+	// Start returns once the engine has given one real token; ctx bounds that.
+	Start(ctx context.Context, l Launch) (Process, error)
+}
+
+// Launch says which process to start.
+type Launch struct {
+	UID   string
+	Model Model
+	// Path is the model's file.
+	Path string
+}
+
+// Process is one engine that serves one model.
+type Process interface {
+	// Client reaches the engine's socket.
+	Client() http.RoundTripper
+	// Device is where the engine says that it computes.
+	Device() string
+	Done() <-chan struct{}
+	// Err says why the process ended; nil while it runs.
+	Err() error
+	// Stop ends the process and returns when it is gone.
+	Stop(ctx context.Context) error
+}
+
+// Header is what the header of a GGUF file says, with what a replica needs.
+type Header struct {
+	Name, Arch   string
+	Kind         string
+	Parameters   uint64
+	Layers       int
+	TrainContext int
+	// Need is the memory in bytes for a context per slot and a number of slots.
+	Need func(context, slots int) (uint64, error)
+}
+
+// State keeps what a worker must not forget; *store.Space is one.
+type State interface {
+	Get(key []byte) ([]byte, bool, error)
+	Apply(writes []store.Write) error
+}
+
+// Lend is what this machine's owner chose to lend.
+type Lend struct {
+	// None lends nothing; otherwise Bytes bounds what is lent, 0 meaning
+	// whatever is free less Reserve.
+	None    bool
+	Bytes   uint64
+	Reserve uint64
+}
+
+// Options are what a Scheduler is made of. All but Engine and Log are needed.
+type Options struct {
+	Mesh    Mesh
+	Content Content
+	State   State
+	// Engine is nil where there is none; NoEngine then says why in a sentence.
+	Engine   Engine
+	NoEngine string
+	// ReadHeader reads a GGUF file's header, guarded.
+	ReadHeader func(path string) (Header, error)
+	// CheckArgs is the allow-list of engine arguments.
+	CheckArgs func([]string) error
+	// Memory is this machine's memory in bytes.
+	Memory func() (total, available uint64, err error)
+	// Disk is the room on the disk for models, in bytes.
+	Disk func() (free, total uint64, err error)
+	// DefaultSlots is how many requests a replica serves at a time unless the
+	// model says so; 0 means 2.
+	DefaultSlots int
+	Cores        int
+	Lend         Lend
+	Log          *slog.Logger
+}
+
+// Validate names the option at fault.
+func (o Options) Validate() error {
+	for _, missing := range []struct {
+		name string
+		is   bool
+	}{
+		{"Mesh", o.Mesh == nil}, {"Content", o.Content == nil}, {"State", o.State == nil}, {"ReadHeader", o.ReadHeader == nil},
+		{"CheckArgs", o.CheckArgs == nil}, {"Memory", o.Memory == nil}, {"Disk", o.Disk == nil},
+		{"NoEngine", o.Engine == nil && o.NoEngine == ""},
+	} {
+		if missing.is {
+			return errors.New("scheduler: " + missing.name + " is missing")
+		}
+	}
+	if o.DefaultSlots < 0 || o.DefaultSlots > 64 {
+		return errors.New("scheduler: DefaultSlots is not between 0 and 64")
+	}
+	return nil
+}
+
+const (
+	// settledAfter is how long a peer is up before it may be elected where
+	// others have been up that long.
+	settledAfter = 30 * time.Second
+	// planEvery is how often everything is looked at although nothing changed.
+	planEvery = time.Second
+	// drainTime is how long a replica that is to stop may finish requests.
+	drainTime = 30 * time.Second
+	// stopTime bounds the end of an engine.
+	stopTime = 10 * time.Second
+)

@@ -1,0 +1,141 @@
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"relay/scheduler/ledger"
+)
+
+// Scheduler decides and carries out on one peer.
+type Scheduler struct {
+	Options
+	self    string
+	log     *slog.Logger
+	started time.Time
+
+	ledger    *ledger.Ledger
+	lead      *leading
+	work      *worker
+	advert    *advertiser
+	decisions *decisions
+	traffic   *traffic
+
+	mu      sync.Mutex
+	view    *view         // As of the last look at the mesh.
+	changed chan struct{} // Closed and replaced when view is another.
+
+	kick chan struct{}
+}
+
+// New builds a scheduler; it does nothing before Run.
+func New(o Options) (*Scheduler, error) {
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.DefaultSlots == 0 {
+		o.DefaultSlots = 2
+	}
+	s := &Scheduler{
+		Options: o, self: o.Mesh.Self().String(), log: o.Log, started: time.Now(),
+		changed: make(chan struct{}), kick: make(chan struct{}, 1),
+		decisions: newDecisions(), traffic: newTraffic(),
+	}
+	s.ledger = ledger.New(0)
+	s.lead = newLeading(s)
+	s.work = newWorker(s)
+	s.advert = newAdvertiser(s)
+	s.look()
+	return s, nil
+}
+
+// Run works until ctx ends; then it lets requests finish, stops the engines and
+// returns when they are gone.
+func (s *Scheduler) Run(ctx context.Context) error {
+	if err := s.advert.measure(ctx); err != nil {
+		return err
+	}
+	if err := s.forgetFormerLife(); err != nil {
+		return err
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return s.plan(ctx) })
+	group.Go(func() error { return s.advert.run(ctx) })
+	group.Go(func() error { return s.watchHoldings(ctx) })
+	err := group.Wait()
+	s.work.stopAll()
+	if errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}
+
+// plan looks at the mesh whenever something changed, and acts.
+func (s *Scheduler) plan(ctx context.Context) error {
+	records, cancel := s.Mesh.Table().Subscribe()
+	defer cancel()
+	tick := time.NewTicker(planEvery)
+	defer tick.Stop()
+	for {
+		v := s.look()
+		s.lead.decide(v)
+		s.work.carryOut(ctx, v)
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-records:
+		case <-s.Mesh.StatesChanged():
+		case <-s.kick:
+		case <-tick.C:
+		}
+	}
+}
+
+// wake has the mesh looked at now.
+func (s *Scheduler) wake() {
+	select {
+	case s.kick <- struct{}{}:
+	default:
+	}
+}
+
+// look takes a new view of the mesh and tells whoever waits for one.
+func (s *Scheduler) look() *view {
+	v := s.newView()
+	s.mu.Lock()
+	s.view = v
+	close(s.changed)
+	s.changed = make(chan struct{})
+	s.mu.Unlock()
+	s.decisions.note(v)
+	return v
+}
+
+// latest returns the last view, and a channel that is closed at the next one.
+func (s *Scheduler) latest() (*view, <-chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.view, s.changed
+}
+
+// forgetFormerLife takes back what this peer said of its replicas before it was
+// started: none of them runs.
+func (s *Scheduler) forgetFormerLife() error {
+	for _, r := range s.Mesh.Table().List(KindReplica) {
+		if owner, _, _ := splitPair(r.ID); owner == s.self {
+			if _, err := s.Mesh.Table().DeleteOwned(KindReplica, r.ID); err != nil {
+				return fmt.Errorf("take back the replicas of the last run: %w", err)
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,177 @@
+package scheduler
+
+import (
+	"slices"
+
+	"relay/p2p/liveness"
+)
+
+// PeerState is one peer as people and programs are shown it.
+type PeerState struct {
+	ID      string      `json:"id"`
+	Name    string      `json:"name"`
+	Role    string      `json:"role"`
+	Trust   string      `json:"trust"`
+	State   string      `json:"state"`
+	Self    bool        `json:"self"`
+	Memory  MemoryState `json:"memory"`
+	Disk    DiskState   `json:"disk"`
+	Cores   int         `json:"cores"`
+	Devices []Device    `json:"devices"`
+	Engine  Build       `json:"engine"`
+	// NoEngine is why the peer lends nothing, in a sentence.
+	NoEngine string    `json:"no_engine,omitempty"`
+	Link     LinkState `json:"link"`
+	// LastSeen is the seconds since the peer last answered; null if it never did.
+	LastSeen *float64 `json:"last_seen_s"`
+}
+
+// MemoryState is in bytes: what the machine has, what is free for models, and
+// what is lent in all.
+type MemoryState struct {
+	Total uint64 `json:"total"`
+	Free  uint64 `json:"free"`
+	Lent  uint64 `json:"lent"`
+}
+
+// DiskState is the disk of the folder for models, in bytes.
+type DiskState struct {
+	Total uint64 `json:"total"`
+	Free  uint64 `json:"free"`
+}
+
+// LinkState is how this peer reaches another.
+type LinkState struct {
+	// Path is self, direct, relay, or none.
+	Path      string `json:"path"`
+	Transport string `json:"transport,omitempty"`
+	// RTTMS is null while it is not known.
+	RTTMS *float64 `json:"rtt_ms"`
+}
+
+// ModelState is one model and where it runs.
+type ModelState struct {
+	UID          string         `json:"uid"`
+	Name         string         `json:"name"`
+	CID          string         `json:"cid"`
+	Bytes        int64          `json:"bytes"`
+	Kind         string         `json:"kind"`
+	Context      int            `json:"context"`
+	Slots        int            `json:"slots"`
+	Need         uint64         `json:"need"`
+	Args         []string       `json:"args"`
+	Arch         string         `json:"arch"`
+	Parameters   uint64         `json:"parameters"`
+	Layers       int            `json:"layers"`
+	TrainContext int            `json:"train_context"`
+	Leader       *LeaderState   `json:"leader"`
+	Replicas     []ReplicaState `json:"replicas"`
+	// Holders are the ids of the peers that hold the file whole.
+	Holders []string `json:"holders"`
+	// Placed says why the model runs where it does, or does not run.
+	Placed string `json:"placed"`
+}
+
+// LeaderState is who leads a model.
+type LeaderState struct {
+	Peer  string `json:"peer"`
+	Epoch uint64 `json:"epoch"`
+}
+
+// ReplicaState is one replica.
+type ReplicaState struct {
+	Peer   string `json:"peer"`
+	State  string `json:"state"`
+	Device string `json:"device"`
+	// InFlight is the requests on it; null where its peer was not asked or did
+	// not answer.
+	InFlight *int   `json:"inflight"`
+	Reason   string `json:"reason,omitempty"`
+	Message  string `json:"message,omitempty"`
+	LoadMS   int64  `json:"load_ms,omitempty"`
+}
+
+// Peers lists the members of the mesh, by name.
+func (s *Scheduler) Peers() []PeerState {
+	v := s.newView()
+	list := make([]PeerState, 0, len(v.peers))
+	for i := range v.peers {
+		list = append(list, peerState(&v.peers[i]))
+	}
+	return list
+}
+
+func peerState(p *peerView) PeerState {
+	state := PeerState{
+		ID: p.id, Name: p.Name, Role: string(p.Role), Trust: string(p.Trust), State: string(p.State), Self: p.Self,
+		Memory: MemoryState{p.advert.Total, p.advert.Room, p.advert.Lent}, Disk: DiskState{p.advert.DiskTotal, p.advert.DiskFree},
+		Cores: p.advert.Cores, Devices: append([]Device{}, p.advert.Devices...), Engine: p.advert.Engine, NoEngine: p.advert.NoEngine,
+		Link: LinkState{Path: "none", Transport: p.Transport},
+	}
+	if p.advert.Draining && p.State == liveness.Alive {
+		state.State = "draining"
+	}
+	switch {
+	case p.Self:
+		state.Link.Path = "self"
+	case p.Relayed:
+		state.Link.Path = "relay"
+	case p.Transport != "":
+		state.Link.Path = "direct"
+	}
+	if p.RTT > 0 {
+		rtt := float64(p.RTT.Microseconds()) / 1000
+		state.Link.RTTMS = &rtt
+	}
+	if p.Silence >= 0 {
+		seconds := p.Silence.Seconds()
+		state.LastSeen = &seconds
+	}
+	return state
+}
+
+// ModelStates lists the models of the mesh, by name.
+func (s *Scheduler) ModelStates() []ModelState {
+	v := s.newView()
+	list := make([]ModelState, 0, len(v.models))
+	for _, m := range v.models {
+		list = append(list, s.modelState(v, m))
+	}
+	return list
+}
+
+// Model shows one model, named by name, uid or CID.
+func (s *Scheduler) Model(name string) (ModelState, error) {
+	v := s.newView()
+	m := v.find(name)
+	if m == nil {
+		return ModelState{}, Errorf(ModelNotFound, "no model %q in this mesh; %s", name, v.names())
+	}
+	return s.modelState(v, m), nil
+}
+
+func (s *Scheduler) modelState(v *view, m *modelView) ModelState {
+	state := ModelState{
+		UID: m.uid, Name: m.shown, CID: m.CID, Bytes: m.Bytes, Kind: m.Kind, Context: m.Context, Slots: m.Slots, Need: m.Need,
+		Args: append([]string{}, m.Args...), Arch: m.Arch, Parameters: m.Parameters, Layers: m.Layers, TrainContext: m.TrainContext,
+		Replicas: []ReplicaState{}, Holders: append([]string{}, v.wholeHolders(m.CID)...),
+	}
+	slices.Sort(state.Holders)
+	if p, ok := v.placements[m.uid]; ok {
+		state.Leader = &LeaderState{p.leader, p.version[0]}
+		state.Placed = p.Text
+	}
+	here := s.InFlight()
+	for _, r := range m.replicas {
+		if p := v.peer[r.peer]; p.State == liveness.Gone {
+			continue // Its last word; nothing runs there that anybody could reach.
+		}
+		shown := ReplicaState{Peer: r.peer, State: r.State, Device: r.Device, Reason: r.Reason, Message: r.Message, LoadMS: r.LoadMS}
+		if r.peer == s.self {
+			n := here[m.uid]
+			shown.InFlight = &n
+		}
+		state.Replicas = append(state.Replicas, shown)
+	}
+	return state
+}

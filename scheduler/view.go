@@ -1,0 +1,181 @@
+package scheduler
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	"relay/p2p"
+	"relay/p2p/liveness"
+	"relay/p2p/membership"
+	"relay/p2p/record"
+	"relay/scheduler/leadership"
+)
+
+// view is the mesh as this peer sees it at one moment. It is not changed once
+// it is made.
+type view struct {
+	peers      []peerView
+	peer       map[string]*peerView
+	models     []*modelView // By name.
+	model      map[string]*modelView
+	holdings   map[string][]holdingView // By CID.
+	placements map[string]placementView // By uid, also of models that are gone.
+}
+
+type peerView struct {
+	p2p.Peer
+	id      string
+	advert  Advert
+	adverts bool // An advert is there.
+}
+
+func (p *peerView) alive() bool { return p.State == liveness.Alive }
+
+// able says whether the peer may lead and run whole models.
+func (p *peerView) able() bool {
+	return p.Trust == membership.TrustReplicas && p.adverts && !p.advert.Draining
+}
+
+type modelView struct {
+	Model
+	uid      string
+	version  record.Version
+	shown    string // The name by which it is shown and asked for.
+	replicas []replicaView
+}
+
+type replicaView struct {
+	Replica
+	peer    string
+	version record.Version
+}
+
+type holdingView struct {
+	Holding
+	peer string
+}
+
+type placementView struct {
+	Placement
+	leader  string
+	version record.Version
+}
+
+func (p placementView) fence() leadership.Fence {
+	return leadership.Fence{Epoch: p.version[0], Rank: p.version[1]}
+}
+
+func (s *Scheduler) newView() *view {
+	v := &view{peer: map[string]*peerView{}, model: map[string]*modelView{}, holdings: map[string][]holdingView{},
+		placements: map[string]placementView{}}
+	table := s.Mesh.Table()
+	for _, p := range s.Mesh.Peers() {
+		v.peers = append(v.peers, peerView{Peer: p, id: p.ID.String()})
+	}
+	for i := range v.peers {
+		v.peer[v.peers[i].id] = &v.peers[i]
+	}
+	for _, r := range table.List(KindAdvert) {
+		if p := v.peer[r.ID]; p != nil {
+			if a, err := decode[Advert](r.Record); err == nil {
+				p.advert, p.adverts = a, true
+			}
+		}
+	}
+	for _, r := range table.List(KindModel) {
+		if m, err := decode[Model](r.Record); err == nil {
+			v.models = append(v.models, &modelView{Model: m, uid: r.ID, version: r.Version})
+		}
+	}
+	v.nameModels()
+	for _, r := range table.List(KindReplica) {
+		owner, uid, _ := splitPair(r.ID)
+		if m := v.model[uid]; m != nil && v.peer[owner] != nil {
+			if state, err := decode[Replica](r.Record); err == nil {
+				m.replicas = append(m.replicas, replicaView{state, owner, r.Version})
+			}
+		}
+	}
+	for _, r := range table.List(KindHolding) {
+		owner, c, _ := splitPair(r.ID)
+		if v.peer[owner] == nil {
+			continue
+		}
+		if h, err := decode[Holding](r.Record); err == nil {
+			v.holdings[c] = append(v.holdings[c], holdingView{h, owner})
+		}
+	}
+	for _, r := range table.List(KindPlacement) {
+		if p, err := decode[Placement](r.Record); err == nil {
+			v.placements[r.ID] = placementView{p, r.Author.String(), r.Version}
+		}
+	}
+	return v
+}
+
+// nameModels gives every model the name it is asked for by. Where two have one
+// name, made on two sides of a cut, the older record owns it; the other is
+// reached as name~uid4 until somebody renames it.
+func (v *view) nameModels() {
+	slices.SortFunc(v.models, func(a, b *modelView) int {
+		return cmp.Or(cmp.Compare(a.Name, b.Name), a.version.Compare(b.version), cmp.Compare(a.uid, b.uid))
+	})
+	for i, m := range v.models {
+		v.model[m.uid] = m
+		m.shown = m.Name
+		if i > 0 && v.models[i-1].Name == m.Name {
+			m.shown = m.Name + "~" + m.uid[:min(4, len(m.uid))]
+		}
+	}
+}
+
+// find looks a model up by the name it is shown under, its uid, or its CID.
+func (v *view) find(name string) *modelView {
+	for _, m := range v.models {
+		if m.shown == name {
+			return m
+		}
+	}
+	if m := v.model[name]; m != nil {
+		return m
+	}
+	for _, m := range v.models {
+		if m.CID == name {
+			return m
+		}
+	}
+	return nil
+}
+
+// wholeHolders lists the peers that hold a content whole, whatever their state.
+func (v *view) wholeHolders(cid string) []string {
+	var ids []string
+	for _, h := range v.holdings[cid] {
+		if h.Whole {
+			ids = append(ids, h.peer)
+		}
+	}
+	return ids
+}
+
+// names lists the models that there are, for a sentence.
+func (v *view) names() string {
+	if len(v.models) == 0 {
+		return "there are no models yet: relay model add demo"
+	}
+	var names []string
+	for _, m := range v.models[:min(8, len(v.models))] {
+		names = append(names, m.shown)
+	}
+	text := "there is " + strings.Join(names, ", ")
+	if more := len(v.models) - len(names); more > 0 {
+		text += " and more"
+	}
+	return text
+}
+
+func (m *modelView) budget() time.Duration {
+	return 5*time.Minute + time.Duration(m.Bytes>>30)*20*time.Second
+}

@@ -1,0 +1,237 @@
+package scheduler
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"reflect"
+	"slices"
+	"sync"
+	"time"
+
+	cid "github.com/ipfs/go-cid"
+
+	"relay/p2p/record"
+	"relay/scheduler/leadership"
+	"relay/store"
+)
+
+// worker carries out this peer's share of the placements. It has the last word:
+// what its ledger does not cover is refused.
+type worker struct {
+	s *Scheduler
+
+	mu   sync.Mutex
+	runs map[string]*run // By uid.
+	wait sync.WaitGroup
+}
+
+// run is one model on this peer, from the order to the end of its engine.
+type run struct {
+	uid     string
+	model   Model
+	name    string
+	order   record.Version // The placement that is obeyed.
+	fence   leadership.Fence
+	cancel  context.CancelFunc
+	done    chan struct{}
+	process Process // Set while requests may go there.
+	failed  bool    // It ended by itself and waits for a new order.
+}
+
+func newWorker(s *Scheduler) *worker { return &worker{s: s, runs: map[string]*run{}} }
+
+// carryOut starts what is placed here and stops what no longer is.
+func (w *worker) carryOut(ctx context.Context, v *view) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for uid, p := range v.placements {
+		m := v.model[uid]
+		r := w.runs[uid]
+		wanted := m != nil && slices.Contains(p.Peers, w.s.self)
+		if r == nil && !wanted {
+			continue
+		}
+		if !w.obey(uid, p.fence()) {
+			continue
+		}
+		switch {
+		case !wanted:
+			r.cancel()
+		case r == nil:
+			w.start(ctx, m, p)
+		case !reflect.DeepEqual(r.model, m.Model) || r.failed && r.order.Less(p.version):
+			r.cancel() // The next look finds it gone and starts it anew.
+		default:
+			r.order = p.version
+		}
+	}
+	for uid, r := range w.runs {
+		if v.model[uid] == nil {
+			r.cancel()
+		}
+	}
+}
+
+// obey says whether an order under this fence is to be carried out, and keeps
+// the highest on disk before anything is done under it.
+func (w *worker) obey(uid string, fence leadership.Fence) bool {
+	key := []byte("fence/" + uid)
+	kept, known, err := w.s.State.Get(key)
+	if err != nil {
+		w.s.log.Error("fence not read", "error", err)
+		return false
+	}
+	if known && len(kept) == 16 {
+		was := leadership.Fence{Epoch: binary.BigEndian.Uint64(kept), Rank: binary.BigEndian.Uint64(kept[8:])}
+		if was == fence {
+			return true
+		}
+		if !leadership.Obey(was, fence) {
+			return false
+		}
+	}
+	value := binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, fence.Epoch), fence.Rank)
+	if err := w.s.State.Apply([]store.Write{{Key: key, Value: value}}); err != nil {
+		w.s.log.Error("fence not kept", "error", err)
+		return false
+	}
+	return true
+}
+
+func (w *worker) start(ctx context.Context, m *modelView, p placementView) {
+	ctx, cancel := context.WithCancel(ctx)
+	r := &run{uid: m.uid, model: m.Model, name: m.shown, order: p.version, fence: p.fence(), cancel: cancel, done: make(chan struct{})}
+	w.runs[m.uid] = r
+	w.wait.Go(func() {
+		defer cancel()
+		w.live(ctx, r)
+		w.mu.Lock()
+		delete(w.runs, r.uid)
+		w.mu.Unlock()
+		close(r.done)
+		w.s.wake()
+	})
+}
+
+// live is the whole life of a run: it returns when nothing of it is left.
+func (w *worker) live(ctx context.Context, r *run) {
+	err := w.serve(ctx, r)
+	if err == nil || ctx.Err() != nil {
+		w.withdraw(r)
+		return
+	}
+	state := StateFailed
+	if why := ReasonOf(err); why == NoCapacity || why == FileChanged || why == NotFound || why == NoEngine {
+		state = StateRefused
+	}
+	w.s.log.Warn("replica "+state, "model", r.name, "error", err)
+	w.tell(r, Replica{State: state, Reason: string(ReasonOf(err)), Message: bounded(err.Error())})
+	w.mu.Lock()
+	r.failed = true
+	w.mu.Unlock()
+	<-ctx.Done() // Until the leader orders something else.
+	w.withdraw(r)
+}
+
+// serve loads the model and serves it until ctx ends (nil) or the engine does.
+func (w *worker) serve(ctx context.Context, r *run) error {
+	if w.s.Engine == nil {
+		return Errorf(NoEngine, "%s", w.s.NoEngine)
+	}
+	root, err := cid.Decode(r.model.CID)
+	if err != nil {
+		return Errorf(NotFound, "model %q: its CID is none", r.name)
+	}
+	path, err := w.s.Content.Path(root)
+	if err != nil {
+		return fmt.Errorf("model %q: %w", r.name, err)
+	}
+	if err := w.s.CheckArgs(r.model.Args); err != nil {
+		return fmt.Errorf("model %q: %w", r.name, err)
+	}
+	if err := w.s.ledger.Reserve(r.uid, r.model.Need); err != nil {
+		return &Error{Why: NoCapacity, Message: fmt.Sprintf("model %q: %v on %s", r.name, err, w.s.Mesh.NameOf(w.s.Mesh.Self())), Err: err}
+	}
+	defer w.s.ledger.Release(r.uid)
+	w.tell(r, Replica{State: StateLoading})
+	began := time.Now()
+	process, err := w.s.Engine.Start(ctx, Launch{UID: r.uid, Model: r.model, Path: path})
+	if err != nil {
+		return fmt.Errorf("model %q: %w", r.name, err)
+	}
+	w.setProcess(r, process)
+	w.tell(r, Replica{State: StateReady, Device: process.Device(), LoadMS: time.Since(began).Milliseconds()})
+	w.s.log.Info("ready", "model", r.name, "device", process.Device(), "load_ms", time.Since(began).Milliseconds())
+	w.s.wake()
+
+	select {
+	case <-process.Done():
+		w.setProcess(r, nil)
+		return &Error{Why: EngineFailed, Message: fmt.Sprintf("model %q: the engine ended: %v", r.name, process.Err()), Err: process.Err()}
+	case <-ctx.Done():
+	}
+	w.setProcess(r, nil) // Nothing new goes there.
+	w.tell(r, Replica{State: StateDraining, Device: process.Device()})
+	drained := time.NewTimer(drainTime)
+	defer drained.Stop()
+	select {
+	case <-w.s.traffic.quiet(r.uid):
+	case <-drained.C:
+	case <-process.Done():
+	}
+	stop, cancel := context.WithTimeout(context.Background(), stopTime)
+	defer cancel()
+	if err := process.Stop(stop); err != nil {
+		w.s.log.Error("engine not stopped", "model", r.name, "error", err)
+	}
+	return nil
+}
+
+func (w *worker) setProcess(r *run, p Process) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	r.process = p
+}
+
+// process is the engine that serves a model here, or nil.
+func (w *worker) process(uid string) (Process, Model) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if r := w.runs[uid]; r != nil {
+		return r.process, r.model
+	}
+	return nil, Model{}
+}
+
+// tell writes this peer's replica record.
+func (w *worker) tell(r *run, state Replica) {
+	state.Epoch, state.Rank = r.fence.Epoch, r.fence.Rank
+	if err := w.s.Mesh.PutOwned(KindReplica, pairID(w.s.self, r.uid), state); err != nil {
+		w.s.log.Error("replica state not published", "model", r.name, "error", err)
+	}
+}
+
+func (w *worker) withdraw(r *run) {
+	if _, err := w.s.Mesh.Table().DeleteOwned(KindReplica, pairID(w.s.self, r.uid)); err != nil {
+		w.s.log.Debug("replica not withdrawn", "model", r.name, "error", err)
+	}
+}
+
+// stopAll ends every run and returns when their engines are gone.
+func (w *worker) stopAll() {
+	w.mu.Lock()
+	for _, r := range w.runs {
+		r.cancel()
+	}
+	w.mu.Unlock()
+	w.wait.Wait()
+}
+
+// bounded cuts a sentence to what a record may carry.
+func bounded(text string) string {
+	if len(text) > maxSentence {
+		return text[:maxSentence-3] + "…"
+	}
+	return text
+}
