@@ -47,39 +47,42 @@ const (
 	keyPending   = "pending-invite" // Of `relay peer join` while no peer ran.
 )
 
-func openMachine(s settings, log *slog.Logger) (m *machine, err error) {
+func openMachine(s settings, log *slog.Logger) (*machine, error) {
 	lock, err := store.LockDir(s.stateDir)
 	if err != nil {
 		return nil, err
 	}
-	m = &machine{tree: lock.Tree, lock: lock, log: log, settings: s}
-	defer func() {
-		if err != nil {
-			m.close()
-		}
-	}()
-	if m.db, err = store.Open(m.tree.DB(), log.With("part", "store")); err != nil {
+	m := &machine{tree: lock.Tree, lock: lock, log: log, settings: s}
+	if err := m.open(); err != nil {
+		m.close()
 		return nil, err
+	}
+	return m, nil
+}
+
+func (m *machine) open() (err error) {
+	if m.db, err = store.Open(m.tree.DB(), m.log.With("part", "store")); err != nil {
+		return err
 	}
 	m.own = m.db.Space("machine")
 	if m.identity, err = loadIdentity(m.tree); err != nil {
-		return nil, err
+		return err
 	}
 	if m.modelsDir == "" {
 		m.modelsDir = m.tree.Models()
 	}
-	if m.content, err = content.New(content.Options{Space: m.db.Space("content"), Dir: m.modelsDir, Logger: log.With("part", "content")}); err != nil {
-		return nil, err
+	if m.content, err = content.New(content.Options{Space: m.db.Space("content"), Dir: m.modelsDir, Logger: m.log.With("part", "content")}); err != nil {
+		return err
 	}
 	var earlier remembered
 	if err := m.load(keySettings, &earlier); err != nil {
-		return nil, err
+		return err
 	}
 	m.remembered = m.remembered.over(earlier)
 	if m.Name == "" {
 		m.Name = hostName()
 	}
-	return m, m.save(keySettings, m.remembered)
+	return m.save(keySettings, m.remembered)
 }
 
 func (m *machine) close() {
@@ -98,7 +101,7 @@ func loadIdentity(tree store.Tree) (crypto.PrivKey, error) {
 	if err == nil {
 		return p2p.LoadIdentity(data)
 	}
-	if !errors.Is(err, os.ErrNotExist) {
+	if !errors.Is(err, store.ErrNotFound) {
 		return nil, err
 	}
 	key, data, err := p2p.NewIdentity()
