@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"strings"
 	"syscall"
 	"time"
 
@@ -64,13 +65,20 @@ func listen(h host.Host, addrs []ma.Multiaddr) error {
 		err := h.Network().Listen(a)
 		switch {
 		case err == nil:
-		case errors.Is(err, syscall.EADDRINUSE):
+		case isPortTaken(err):
 			return fmt.Errorf("listen on %s: %w", a, ErrPortInUse)
 		default:
 			return fmt.Errorf("listen on %s: %w", a, err)
 		}
 	}
 	return nil
+}
+
+// isPortTaken also reads the text: the swarm does not wrap the system's error.
+func isPortTaken(err error) bool {
+	text := err.Error()
+	return errors.Is(err, syscall.EADDRINUSE) || strings.Contains(text, "address already in use") ||
+		strings.Contains(text, "Only one usage of each socket address") // As Windows says it.
 }
 
 // LoadIdentity reads a peer's key from the bytes that NewIdentity made.

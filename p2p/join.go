@@ -44,11 +44,12 @@ type answer struct {
 	// Reason and Message are of a refusal.
 	Reason  string `cbor:"3,keyasint,omitempty"`
 	Message string `cbor:"4,keyasint,omitempty"`
-	// Chain proves the peer that answers, and the invite where there is one.
+	// Chain proves the peer that answers, and who issued the invite.
 	Chain [][]byte `cbor:"5,keyasint,omitempty"`
-	// Stamp and AdmitSig admit a joiner.
-	Stamp    int64  `cbor:"6,keyasint,omitempty"`
-	AdmitSig []byte `cbor:"7,keyasint,omitempty"`
+	// Invite is the invite's record; Stamp and AdmitSig admit a joiner by it.
+	Invite   []byte `cbor:"6,keyasint,omitempty"`
+	Stamp    int64  `cbor:"7,keyasint,omitempty"`
+	AdmitSig []byte `cbor:"8,keyasint,omitempty"`
 }
 
 // refusal is a peer's no, with the reason that it gave.
@@ -126,20 +127,26 @@ func openRaw(ctx context.Context, c network.Conn, id protocol.ID) (network.Strea
 	return s, nil
 }
 
-// chain is what proves a member to a machine that knows nothing.
-func (n *Node) chain(id peer.ID) [][]byte {
-	keys := n.Roster().Chain(id, func(id peer.ID) (membership.Grant, bool) {
-		var g membership.Grant
-		r, ok := n.table.Get(membership.KindMember, id.String())
-		return g, ok && record.Unmarshal(r.Payload, &g) == nil
-	})
+// chain is what proves members to a machine that knows nothing.
+func (n *Node) chain(ids ...peer.ID) [][]byte {
 	var chain [][]byte
-	for _, key := range keys {
-		if raw, ok := n.table.Raw(key); ok {
-			chain = append(chain, raw)
+	seen := map[peer.ID]bool{}
+	for _, id := range ids {
+		for _, link := range membership.Chain(id, n.grant) {
+			raw, ok := n.table.Raw(record.Key(membership.KindMember, link.String()))
+			if ok && !seen[link] {
+				seen[link] = true
+				chain = append(chain, raw)
+			}
 		}
 	}
 	return chain
+}
+
+// grant looks a membership up, also of a peer that has left.
+func (n *Node) grant(id peer.ID) (g membership.Grant, ok bool) {
+	r, ok := n.table.Latest(membership.KindMember, id.String())
+	return g, ok && record.Unmarshal(r.Payload, &g) == nil
 }
 
 // offerChain takes the records that somebody showed as proof, in their order.
@@ -147,7 +154,7 @@ func (n *Node) chain(id peer.ID) [][]byte {
 func (n *Node) offerChain(chain [][]byte) {
 	for _, raw := range chain[:min(len(chain), maxChain)] {
 		s, err := record.Open(raw)
-		if err != nil || s.Kind != membership.KindMember && s.Kind != membership.KindInvite {
+		if err != nil || s.Kind != membership.KindMember {
 			continue
 		}
 		switch outcome, err := n.table.Offer(s); {
@@ -251,15 +258,15 @@ func (n *Node) welcome(s network.Stream, joiner peer.ID, g greeting) error {
 		n.promised[g.Invite] = map[peer.ID]time.Time{}
 	}
 	n.promised[g.Invite][joiner] = time.Now()
-	raw, _ := n.table.Raw(record.Key(membership.KindInvite, g.Invite))
-	chain := n.chain(n.self)
-	if author, ok := n.inviteAuthor(g.Invite); ok {
-		chain = append(chain, n.chain(author)...)
+	issued, ok := n.table.Get(membership.KindInvite, g.Invite)
+	if !ok {
+		return membership.ErrInviteRevoked
 	}
-	if len(chain)+1 > maxChain {
+	chain := n.chain(n.self, issued.Author)
+	if len(chain) > maxChain {
 		return fmt.Errorf("the proof of this peer's membership has %d records, above the limit of %d", len(chain), maxChain)
 	}
-	if err := writeFrame(s, answer{Version: Version, Name: n.Name, Chain: append(chain, raw), Stamp: stamp, AdmitSig: sig}); err != nil {
+	if err := writeFrame(s, answer{Version: Version, Name: n.Name, Chain: chain, Invite: issued.Raw, Stamp: stamp, AdmitSig: sig}); err != nil {
 		return nil // Nobody listens any more.
 	}
 	var own [1][]byte
@@ -276,20 +283,17 @@ func (n *Node) welcome(s network.Stream, joiner peer.ID, g greeting) error {
 	return writeFrame(s, answer{Version: Version, Name: n.Name})
 }
 
-func (n *Node) inviteAuthor(invite string) (peer.ID, bool) {
-	r, ok := n.table.Get(membership.KindInvite, invite)
-	return r.Author, ok
-}
-
 // Admission is what a machine takes home from joining: enough to start a Node
 // in that mesh.
 type Admission struct {
 	Mesh membership.MeshID
 	// Admitter is the name of the peer that honoured the invite.
 	Admitter string
-	// Records are to be given to Node.Adopt, in this order; the last is the
-	// joiner's own membership.
+	// Records prove those by whom this machine was admitted, in an order in
+	// which each is proven by those before it.
 	Records [][]byte
+	// Own is this machine's membership record.
+	Own []byte
 	// Peers are where the mesh was reached.
 	Peers []peer.AddrInfo
 }
@@ -379,14 +383,14 @@ func joinThrough(ctx context.Context, h host.Host, info peer.AddrInfo, identity 
 	if err := done.refusal(); err != nil {
 		return Admission{}, err
 	}
-	return Admission{Mesh: invite.Mesh, Admitter: a.Name, Records: append(a.Chain, own.Raw), Peers: invite.Peers}, nil
+	return Admission{Mesh: invite.Mesh, Admitter: a.Name, Records: a.Chain, Own: own.Raw, Peers: invite.Peers}, nil
 }
 
 // proveMembership makes the joiner's own record, and checks that the chain that
 // it was given reaches from the mesh key to itself.
 func proveMembership(identity crypto.PrivKey, self, admitter peer.ID, invite membership.Invite, name string, a answer) (record.Signed, error) {
 	payload, err := record.Marshal(membership.Grant{
-		Mesh: invite.Mesh, Name: name, Invite: invite.ID(), InviteSig: invite.Sign(self),
+		Mesh: invite.Mesh, Name: name, Invite: a.Invite, InviteSig: invite.Sign(self),
 		Admitter: admitter.String(), Stamp: a.Stamp, AdmitSig: a.AdmitSig,
 	})
 	if err != nil {
@@ -413,6 +417,18 @@ func proveMembership(identity crypto.PrivKey, self, admitter peer.ID, invite mem
 // Adopt takes the records of an Admission.
 func (n *Node) Adopt(a Admission) error {
 	n.offerChain(a.Records)
+	own, err := record.Open(a.Own)
+	if err != nil {
+		return err
+	}
+	var g membership.Grant
+	if err := record.Unmarshal(own.Payload, &g); err != nil {
+		return err
+	}
+	// Written anew under this life's own version, which is above the one shown.
+	if err := n.PutOwned(membership.KindMember, n.self.String(), g); err != nil {
+		return err
+	}
 	if !n.isMember(n.self) {
 		return fmt.Errorf("%w: the records of the admission do not prove it", ErrNotMember)
 	}

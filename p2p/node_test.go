@@ -51,7 +51,10 @@ func memberOf(t *testing.T, m *machine, id peer.ID) membership.Member {
 func TestAnyMemberHonoursAnInvite(t *testing.T) {
 	attic := found(t, "attic")
 	den := join(t, invite(t, attic, 1), "den")
-	eventually(t, 10*time.Second, "den sees attic", seesAlive(den, 2))
+	eventually(t, 10*time.Second, "attic can name den", func() bool {
+		_, ok := attic.contact(den.Self())
+		return ok && seesAlive(attic, 2)()
+	})
 	inv := invite(t, attic, 1)
 	if len(inv.Peers) != 2 {
 		t.Fatalf("the invite names %d peers, not both that are up", len(inv.Peers))

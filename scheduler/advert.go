@@ -11,7 +11,7 @@ import (
 const (
 	measureEvery = 2 * time.Second
 	refreshEvery = time.Minute
-	// advertStep is the change of memory, as a share of the total, that is
+	// advertStep is the change of memory, as a share of what it was, that is
 	// worth telling the mesh.
 	advertStep = 0.05
 	// devicesEvery is how often the engine is asked for its devices.
@@ -31,9 +31,18 @@ type advertiser struct {
 	draining bool
 	told     Advert
 	toldAt   time.Time
+	now      chan struct{} // A reason to measure now.
 }
 
-func newAdvertiser(s *Scheduler) *advertiser { return &advertiser{s: s} }
+func newAdvertiser(s *Scheduler) *advertiser { return &advertiser{s: s, now: make(chan struct{}, 1)} }
+
+// again has the machine measured now rather than at the next tick.
+func (a *advertiser) again() {
+	select {
+	case a.now <- struct{}{}:
+	default:
+	}
+}
 
 // measure looks at the machine once and sets the ledger accordingly.
 func (a *advertiser) measure(ctx context.Context) error {
@@ -117,14 +126,10 @@ func (a *advertiser) publish() error {
 }
 
 func worthTelling(old, now Advert) bool {
-	step := uint64(float64(now.Total) * advertStep)
 	for _, pair := range [][2]uint64{{old.Free, now.Free}, {old.Lent, now.Lent}, {old.Room, now.Room}} {
-		if max(pair[0], pair[1])-min(pair[0], pair[1]) > step {
+		if more, less := max(pair[0], pair[1]), min(pair[0], pair[1]); float64(more-less) > advertStep*float64(more) {
 			return true
 		}
-	}
-	if (old.Room == 0) != (now.Room == 0) {
-		return true
 	}
 	// What does not wobble is told at any difference.
 	for _, p := range []*Advert{&old, &now} {
@@ -154,9 +159,10 @@ func (a *advertiser) run(ctx context.Context) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-tick.C:
-			if err := a.measure(ctx); err != nil {
-				a.s.log.Warn("machine not measured", "error", err)
-			}
+		case <-a.now:
+		}
+		if err := a.measure(ctx); err != nil {
+			a.s.log.Warn("machine not measured", "error", err)
 		}
 	}
 }

@@ -31,7 +31,8 @@ type Scheduler struct {
 	view    *view         // As of the last look at the mesh.
 	changed chan struct{} // Closed and replaced when view is another.
 
-	kick chan struct{}
+	kick  chan struct{}
+	ready chan struct{}
 }
 
 // New builds a scheduler; it does nothing before Run.
@@ -47,7 +48,7 @@ func New(o Options) (*Scheduler, error) {
 	}
 	s := &Scheduler{
 		Options: o, self: o.Mesh.Self().String(), log: o.Log, started: time.Now(),
-		changed: make(chan struct{}), kick: make(chan struct{}, 1),
+		changed: make(chan struct{}), kick: make(chan struct{}, 1), ready: make(chan struct{}),
 		decisions: newDecisions(), traffic: newTraffic(),
 	}
 	s.ledger = ledger.New(0)
@@ -67,6 +68,11 @@ func (s *Scheduler) Run(ctx context.Context) error {
 	if err := s.forgetFormerLife(); err != nil {
 		return err
 	}
+	if err := s.advert.publish(); err != nil {
+		return err
+	}
+	s.look()
+	close(s.ready)
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return s.plan(ctx) })
 	group.Go(func() error { return s.advert.run(ctx) })
@@ -78,6 +84,9 @@ func (s *Scheduler) Run(ctx context.Context) error {
 	}
 	return err
 }
+
+// Ready is closed once this machine has been measured.
+func (s *Scheduler) Ready() <-chan struct{} { return s.ready }
 
 // plan looks at the mesh whenever something changed, and acts.
 func (s *Scheduler) plan(ctx context.Context) error {

@@ -163,8 +163,8 @@ func (s *Scheduler) modelState(v *view, m *modelView) ModelState {
 	}
 	here := s.InFlight()
 	for _, r := range m.replicas {
-		if p := v.peer[r.peer]; p.State == liveness.Gone {
-			continue // Its last word; nothing runs there that anybody could reach.
+		if !v.peer[r.peer].alive() {
+			continue // Its last word, which nobody can rely on any more.
 		}
 		shown := ReplicaState{Peer: r.peer, State: r.State, Device: r.Device, Reason: r.Reason, Message: r.Message, LoadMS: r.LoadMS}
 		if r.peer == s.self {

@@ -153,7 +153,9 @@ func (w *worker) serve(ctx context.Context, r *run) error {
 	if err := w.s.ledger.Reserve(r.uid, r.model.Need); err != nil {
 		return &Error{Why: NoCapacity, Message: fmt.Sprintf("model %q: %v on %s", r.name, err, w.s.Mesh.NameOf(w.s.Mesh.Self())), Err: err}
 	}
+	defer w.s.advert.again()
 	defer w.s.ledger.Release(r.uid)
+	w.s.advert.again()
 	w.tell(r, Replica{State: StateLoading})
 	began := time.Now()
 	process, err := w.s.Engine.Start(ctx, Launch{UID: r.uid, Model: r.model, Path: path})

@@ -176,24 +176,28 @@ func (p *peerParts) run(ctx context.Context, started func()) error {
 	nodeDone, schedulerDone := make(chan error, 1), make(chan error, 1)
 	go func() { nodeDone <- p.node.Run(nodeCtx) }()
 	go func() { schedulerDone <- p.scheduler.Run(schedulerCtx) }()
-	started()
-
 	var nodeErr, schedulerErr error
-	select {
-	case <-ctx.Done():
-		p.scheduler.Leave(farewell)
-		stopScheduler()
-		schedulerErr = <-schedulerDone
-		stopNode()
-		nodeErr = <-nodeDone
-	case nodeErr = <-nodeDone:
-		stopScheduler()
-		schedulerErr = <-schedulerDone
-	case schedulerErr = <-schedulerDone:
-		stopNode()
-		nodeErr = <-nodeDone
+	for ready := p.scheduler.Ready(); ; {
+		select {
+		case <-ready:
+			started()
+			ready = nil
+			continue
+		case <-ctx.Done():
+			p.scheduler.Leave(farewell)
+			stopScheduler()
+			schedulerErr = <-schedulerDone
+			stopNode()
+			nodeErr = <-nodeDone
+		case nodeErr = <-nodeDone:
+			stopScheduler()
+			schedulerErr = <-schedulerDone
+		case schedulerErr = <-schedulerDone:
+			stopNode()
+			nodeErr = <-nodeDone
+		}
+		return errors.Join(nodeErr, schedulerErr)
 	}
-	return errors.Join(nodeErr, schedulerErr)
 }
 
 // farewell is how long a peer that goes waits for others to take over.

@@ -27,8 +27,12 @@ const (
 	SettingsID = "settings"
 )
 
-// MaxNameLength bounds names of peers and meshes, in bytes.
-const MaxNameLength = 64
+const (
+	// MaxNameLength bounds names of peers and meshes, in bytes.
+	MaxNameLength = 64
+	// maxInviteRecord bounds the invite inside a membership, in bytes.
+	maxInviteRecord = 1024
+)
 
 // Grant is the payload of a membership record: why its author is a member.
 // Either the mesh key signed for it, or an invite and the member that honoured it.
@@ -41,8 +45,10 @@ type Grant struct {
 	Root    []byte `cbor:"3,keyasint,omitempty"`
 	RootSig []byte `cbor:"4,keyasint,omitempty"`
 
-	// Invite is the id of the invite record; InviteSig is by the invite's key.
-	Invite    string `cbor:"5,keyasint,omitempty"`
+	// Invite is the marshalled invite record as an admin signed it: the right to
+	// be a member must not rest on what becomes of that record later. InviteSig
+	// is by the invite's key.
+	Invite    []byte `cbor:"5,keyasint,omitempty"`
 	InviteSig []byte `cbor:"6,keyasint,omitempty"`
 	// Admitter honoured the invite at Stamp (Unix milliseconds by its clock) and
 	// signed that.
@@ -51,8 +57,8 @@ type Grant struct {
 	AdmitSig []byte `cbor:"9,keyasint,omitempty"`
 }
 
-// Issue is the payload of an invite record. It stays readable when the record
-// is deleted (the invite revoked), since members were admitted by it.
+// Issue is the payload of an invite record. Deleting the record revokes the
+// invite; who was admitted by it stays.
 type Issue struct {
 	Public []byte `cbor:"1,keyasint"`
 	Role   Role   `cbor:"2,keyasint"`
@@ -67,6 +73,23 @@ type Issue struct {
 // Settings is the payload of the record mesh/settings.
 type Settings struct {
 	Name string `cbor:"1,keyasint"`
+}
+
+// issued reads the invite inside a membership: what it allows, and which admin
+// signed it.
+func (g Grant) issued() (Issue, peer.ID, error) {
+	s, err := record.Open(g.Invite)
+	if err != nil {
+		return Issue{}, "", err
+	}
+	if s.Kind != KindInvite {
+		return Issue{}, "", fmt.Errorf("%w: a membership by what is no invite", errForm)
+	}
+	if err := checkIssue(s.Record); err != nil {
+		return Issue{}, "", err
+	}
+	var i Issue
+	return i, s.Author, record.Unmarshal(s.Payload, &i)
 }
 
 // Admit is an admitting member's signature under an invite, made for one peer.
@@ -118,9 +141,9 @@ func checkGrant(mesh MeshID, r record.Record) error {
 	switch {
 	case g.Mesh != mesh:
 		return fmt.Errorf("%w: a membership of another mesh", errForm)
-	case len(g.Name) > MaxNameLength || len(g.Invite) > 64 || len(g.Admitter) > 128:
+	case len(g.Name) > MaxNameLength || len(g.Invite) > maxInviteRecord || len(g.Admitter) > 128:
 		return fmt.Errorf("%w: a field is too long", errForm)
-	case len(g.Root) == 0 && g.Invite == "":
+	case len(g.Root) == 0 && len(g.Invite) == 0:
 		return fmt.Errorf("%w: a membership without a proof", errForm)
 	}
 	return nil

@@ -25,10 +25,13 @@ type Member struct {
 type Roster struct {
 	mesh    MeshID
 	members map[peer.ID]Member
-	issues  map[string]issue
-	used    map[string]int
+	// proven are the members and those who left: who they let in stays.
+	proven map[peer.ID]Member
+	issues map[string]issue
+	used   map[string]int
 }
 
+// issue is an invite as the mesh's records have it now.
 type issue struct {
 	Issue
 	author  peer.ID
@@ -37,16 +40,19 @@ type issue struct {
 
 // NewRoster evaluates the membership and invite records of a mesh, deleted ones
 // included. It starts from what the mesh key signed and adds whoever is proven
-// by those already in, so that no ring of members can vouch for itself.
+// by those already in, so that no ring of members can vouch for itself; and it
+// leans on nothing that its holder can change, so that no right ends with the
+// act that it allows.
 func NewRoster(mesh MeshID, records []record.Record) *Roster {
-	r := &Roster{mesh: mesh, members: map[peer.ID]Member{}, issues: map[string]issue{}, used: map[string]int{}}
+	r := &Roster{mesh: mesh, members: map[peer.ID]Member{}, proven: map[peer.ID]Member{}, issues: map[string]issue{}, used: map[string]int{}}
 	grants := map[peer.ID]Grant{}
+	left := map[peer.ID]bool{}
 	for _, rec := range records {
 		switch rec.Kind {
 		case KindMember:
 			var g Grant
-			if !rec.Deleted && record.Unmarshal(rec.Payload, &g) == nil {
-				grants[rec.Author] = g
+			if record.Unmarshal(rec.Payload, &g) == nil {
+				grants[rec.Author], left[rec.Author] = g, rec.Deleted
 			}
 		case KindInvite:
 			var i Issue
@@ -58,24 +64,29 @@ func NewRoster(mesh MeshID, records []record.Record) *Roster {
 	for grown := true; grown; {
 		grown = false
 		for id, g := range grants {
-			member, verdict := r.judge(id, g)
-			if verdict == record.Allowed {
-				r.members[id] = member
-				delete(grants, id)
+			switch member, verdict := r.judge(id, g); verdict {
+			case record.Allowed:
+				r.proven[id] = member
 				grown = true
+				fallthrough
+			case record.Denied: // For good: nothing that comes changes it.
+				delete(grants, id)
 			}
 		}
 	}
-	for _, m := range r.members {
+	for id, m := range r.proven {
 		if m.Invite != "" {
 			r.used[m.Invite]++
+		}
+		if !left[id] {
+			r.members[id] = m
 		}
 	}
 	return r
 }
 
-// judge works out what a grant makes of a peer: Unknown while a record that it
-// leans on has not arrived.
+// judge works out what a grant makes of a peer: Unknown while the membership of
+// somebody it leans on has not arrived.
 func (r *Roster) judge(id peer.ID, g Grant) (Member, record.Verdict) {
 	if g.Mesh != r.mesh {
 		return Member{}, record.Denied
@@ -86,29 +97,26 @@ func (r *Roster) judge(id peer.ID, g Grant) (Member, record.Verdict) {
 		}
 		return Member{ID: id, Name: g.Name, Role: RoleAdmin, Trust: TrustReplicas}, record.Allowed
 	}
-	i, known := r.issues[g.Invite]
-	if !known {
-		return Member{}, record.Unknown
-	}
-	admitter, err := peer.Decode(g.Admitter)
-	if err != nil || !i.SignedByInvite(r.mesh, id, g.InviteSig) || !verifiedBy(admitter, admitClaim(r.mesh, id, g.Invite, g.Stamp), g.AdmitSig) {
+	i, author, err := g.issued()
+	if err != nil {
 		return Member{}, record.Denied
 	}
-	if r.members[i.author].Role != RoleAdmin {
+	invite := InviteID(i.Public)
+	admitter, err := peer.Decode(g.Admitter)
+	if err != nil || !i.SignedByInvite(r.mesh, id, g.InviteSig) || !verifiedBy(admitter, admitClaim(r.mesh, id, invite, g.Stamp), g.AdmitSig) {
+		return Member{}, record.Denied
+	}
+	if r.proven[author].Role != RoleAdmin {
 		return Member{}, record.Unknown
 	}
-	if _, in := r.members[admitter]; !in {
+	if _, in := r.proven[admitter]; !in {
 		return Member{}, record.Unknown
 	}
-	return Member{ID: id, Name: g.Name, Role: i.Role, Trust: i.Trust, Invite: g.Invite}, record.Allowed
+	return Member{ID: id, Name: g.Name, Role: i.Role, Trust: i.Trust, Invite: invite}, record.Allowed
 }
 
 // Admit says whether a membership record proves what it claims.
 func (r *Roster) Admit(rec record.Record) record.Verdict {
-	if rec.Deleted { // Leaving needs no proof, only its own signature.
-		_, in := r.members[rec.Author]
-		return known(in)
-	}
 	var g Grant
 	if err := record.Unmarshal(rec.Payload, &g); err != nil {
 		return record.Denied
@@ -167,45 +175,41 @@ func (r *Roster) Admins() int {
 // Issue looks an invite up by its id, with how many peers have used it.
 func (r *Roster) Issue(id string) (i Issue, deleted bool, used int, ok bool) {
 	found, ok := r.issues[id]
-	if !ok || r.members[found.author].Role != RoleAdmin {
+	if !ok || r.proven[found.author].Role != RoleAdmin {
 		return Issue{}, false, 0, false
 	}
 	return found.Issue, found.deleted, r.used[id], true
 }
 
-// Chain lists the keys of the records that prove a member, the mesh key's own
-// grant first and the member's record last: what a machine that knows nothing
-// needs in order to believe it. It is empty for a peer that is no member.
-func (r *Roster) Chain(id peer.ID, grant func(peer.ID) (Grant, bool)) []string {
-	var keys []string
-	seen := map[string]bool{}
+// Chain lists the peers whose membership records prove that a peer is a member,
+// in an order in which each is proven by those before it: what a machine that
+// knows nothing needs in order to believe it. grant looks a membership up, also
+// of those who left. It is empty for a peer that cannot be proven.
+func Chain(id peer.ID, grant func(peer.ID) (Grant, bool)) []peer.ID {
+	var chain []peer.ID
+	seen := map[peer.ID]bool{}
 	var visit func(peer.ID) bool
 	visit = func(id peer.ID) bool {
-		key := KindMember + "/" + id.String()
-		if seen[key] {
+		if seen[id] {
 			return true
 		}
-		seen[key] = true
+		seen[id] = true
 		g, ok := grant(id)
 		if !ok {
 			return false
 		}
 		if len(g.Root) == 0 {
-			i, known := r.issues[g.Invite]
-			admitter, err := peer.Decode(g.Admitter)
-			if !known || err != nil || !visit(i.author) || !visit(admitter) {
+			_, author, err := g.issued()
+			admitter, badID := peer.Decode(g.Admitter)
+			if err != nil || badID != nil || !visit(author) || !visit(admitter) {
 				return false
 			}
-			if inviteKey := KindInvite + "/" + g.Invite; !seen[inviteKey] {
-				seen[inviteKey] = true
-				keys = append(keys, inviteKey)
-			}
 		}
-		keys = append(keys, key)
+		chain = append(chain, id)
 		return true
 	}
 	if !visit(id) {
 		return nil
 	}
-	return keys
+	return chain
 }

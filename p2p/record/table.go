@@ -154,6 +154,7 @@ func NewTable(o Options) (*Table, error) {
 		foreign:    make(map[string]bool),
 		records:    make(map[string]*Signed),
 		byKind:     make(map[string][]*Signed),
+		changes:    make(map[string]uint64),
 		watchers:   make(map[chan struct{}]struct{}),
 	}
 	if t.log == nil {
@@ -360,9 +361,6 @@ func (t *Table) install(s *Signed) {
 	}
 	t.records[key] = s
 	t.bytes += cost(s)
-	if t.changes == nil {
-		t.changes = make(map[string]uint64)
-	}
 	t.changes[s.Kind]++
 	t.buckets[bucketOf(key)].put(key, s)
 }

@@ -95,6 +95,42 @@ func TestDeletedStays(t *testing.T) {
 	}
 }
 
+func TestRevisionAndHistory(t *testing.T) {
+	tab := table(t, "me", newDisk())
+	was := map[string]uint64{}
+	changed := func() string {
+		var kinds []string
+		for _, kind := range []string{"advert", "note"} {
+			if r := tab.Revision(kind); r != was[kind] {
+				was[kind] = r
+				kinds = append(kinds, kind)
+			}
+		}
+		return fmt.Sprint(kinds)
+	}
+	s := seal(t, "ann", note("b", 1, ""))
+	offer(t, tab, s, record.Fresh)
+	if got := changed(); got != "[note]" {
+		t.Errorf("a note changed %s", got)
+	}
+	offer(t, tab, s, record.Same)
+	offer(t, tab, seal(t, "ann", record.Record{Kind: "advert", ID: "x", Version: record.Version{1, 1, 0}}), record.Refused)
+	if got := changed(); got != "[]" {
+		t.Errorf("nothing changed %s", got)
+	}
+	if _, err := tab.DeleteShared("note", "b"); err != nil {
+		t.Fatal(err)
+	}
+	offer(t, tab, seal(t, "ann", note("a", 1, "")), record.Fresh)
+	if got := changed(); got != "[note]" {
+		t.Errorf("two notes changed %s", got)
+	}
+	h := tab.History("note")
+	if len(h) != 2 || h[0].ID != "a" || h[0].Deleted || h[1].ID != "b" || !h[1].Deleted {
+		t.Errorf("history %v", h)
+	}
+}
+
 func TestListIsSorted(t *testing.T) {
 	tab := table(t, "me", newDisk())
 	for _, id := range []string{"c", "a", "b/2", "b", "b/1", "a"} {

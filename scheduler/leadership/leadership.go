@@ -1,44 +1,4 @@
-// Package leadership decides which peer leads a model. It is pure: the same
-// claim and the same candidates give the same answer on every peer, and no
-// clock, network or goroutine is involved.
 package leadership
-
-import (
-	"cmp"
-	"crypto/sha256"
-	"encoding/binary"
-)
-
-// Fence orders the commands about one model, those of every leader it ever had.
-type Fence struct {
-	// Epoch grows by one with each takeover; 0 means that nobody has led yet.
-	Epoch uint64
-	// Rank is the leader's rank for the model, so that two takeovers of one
-	// epoch on two sides of a cut are ordered as well.
-	Rank uint64
-}
-
-// Compare returns -1, 0 or +1 as f is lower than, equal to or higher than o.
-func (f Fence) Compare(o Fence) int {
-	return cmp.Or(cmp.Compare(f.Epoch, o.Epoch), cmp.Compare(f.Rank, o.Rank))
-}
-
-// Less says whether f is lower than o.
-func (f Fence) Less(o Fence) bool { return f.Compare(o) < 0 }
-
-// Obey says whether a worker that has obeyed kept may obey ordered.
-func Obey(kept, ordered Fence) bool { return !ordered.Less(kept) }
-
-// Rank is a peer's rank for a model: the first 64 bits of the sha256 of both
-// (rendezvous hashing: each model has an order of peers of its own, and a peer
-// that comes or goes moves only the models that it led or will lead).
-func Rank(uid, peer string) uint64 {
-	h := sha256.New()
-	h.Write([]byte(uid))
-	h.Write([]byte{0})
-	h.Write([]byte(peer))
-	return binary.BigEndian.Uint64(h.Sum(nil))
-}
 
 // Claim is who leads a model by the records, and under which fence. Its zero
 // value means that nobody ever has.
@@ -52,7 +12,8 @@ type Candidate struct {
 	ID string
 	// Able: it may run whole models and is not draining.
 	Able bool
-	// Alive: it is not gone, as far as the one who asks can see.
+	// Alive: it is not gone, as far as the one who asks can see. One is always
+	// alive to oneself.
 	Alive bool
 	// Settled: it has been up for half a minute.
 	Settled bool
@@ -69,8 +30,11 @@ type Decision struct {
 }
 
 // Leader elects: the incumbent leads while it is alive and able; else the able
-// one with the highest rank takes over with the next epoch. Those up for less
-// than half a minute stand only where nobody alive has been up for longer.
+// one with the highest rank takes over with the next epoch, of equal ranks the
+// one with the higher id. Those up for less than half a minute stand only where
+// nobody has been up for longer: a peer that has just started does not know the
+// mesh yet, and may be about to fall again. The order of the candidates does
+// not matter.
 func Leader(uid string, incumbent Claim, candidates []Candidate) Decision {
 	settled := false
 	for _, c := range candidates {
@@ -81,6 +45,9 @@ func Leader(uid string, incumbent Claim, candidates []Candidate) Decision {
 			return Decision{Leader: c.ID, Fence: incumbent.Fence}
 		}
 		settled = settled || c.Settled
+	}
+	if incumbent.Fence.Epoch+1 >= MaxEpoch {
+		return Decision{} // no epoch is left; see MaxEpoch
 	}
 	var best string
 	var rank uint64

@@ -1,6 +1,3 @@
-// Package ledger keeps the account of the memory that one peer lends. Whoever
-// orders something, the ledger of the peer that is to run it has the last word:
-// it never hands out more than is lent.
 package ledger
 
 import (
@@ -15,6 +12,7 @@ type Ledger struct {
 	mu       sync.Mutex
 	lent     uint64
 	reserved map[string]uint64
+	sum      uint64 // of reserved; no more than lent ever was, so it cannot overflow
 }
 
 // New opens an account of so many bytes.
@@ -28,18 +26,19 @@ func (l *Ledger) SetLent(bytes uint64) {
 	l.lent = bytes
 }
 
-// Reserve takes bytes for one thing, which must not have any yet; the error is
-// a sentence with both figures.
+// Reserve takes bytes for one thing, which must not have any yet. What cannot be
+// had is refused with a *Shortage.
 func (l *Ledger) Reserve(name string, bytes uint64) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if _, taken := l.reserved[name]; taken {
-		return fmt.Errorf("memory for %s is reserved already", name)
+	if had, taken := l.reserved[name]; taken {
+		return fmt.Errorf("%s of memory are reserved for %s already", size(had), name)
 	}
 	if free := l.free(); bytes > free {
-		return fmt.Errorf("needs %s, %s of the lent memory is free", size(bytes), size(free))
+		return &Shortage{Need: bytes, Free: free, Lent: l.lent}
 	}
 	l.reserved[name] = bytes
+	l.sum += bytes
 	return nil
 }
 
@@ -47,6 +46,7 @@ func (l *Ledger) Reserve(name string, bytes uint64) error {
 func (l *Ledger) Release(name string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.sum -= l.reserved[name]
 	delete(l.reserved, name)
 }
 
@@ -54,7 +54,7 @@ func (l *Ledger) Release(name string) {
 func (l *Ledger) Reserved() uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.sum()
+	return l.sum
 }
 
 // Free is what can still be reserved, in bytes.
@@ -64,24 +64,11 @@ func (l *Ledger) Free() uint64 {
 	return l.free()
 }
 
-// Names lists what memory is reserved for.
+// Names lists what memory is reserved for, sorted.
 func (l *Ledger) Names() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.Sorted(maps.Keys(l.reserved))
 }
 
-func (l *Ledger) sum() uint64 {
-	var sum uint64
-	for _, n := range l.reserved {
-		sum += n
-	}
-	return sum
-}
-
-func (l *Ledger) free() uint64 {
-	sum := l.sum()
-	return l.lent - min(l.lent, sum)
-}
-
-func size(bytes uint64) string { return fmt.Sprintf("%.1f GiB", float64(bytes)/(1<<30)) }
+func (l *Ledger) free() uint64 { return l.lent - min(l.lent, l.sum) }

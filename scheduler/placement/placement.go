@@ -1,6 +1,3 @@
-// Package placement decides on which peers a model runs. It is pure: the same
-// model and the same snapshot give the same plan, with one sentence for what
-// was chosen and one for each peer that was not.
 package placement
 
 import (
@@ -10,101 +7,40 @@ import (
 	"strings"
 )
 
-// The reasons for which a peer or a model is passed over; they are reasons of
-// the closed list in scheduler.
-const (
-	noHolder   = "no_holder"
-	noCapacity = "no_capacity"
-	noEngine   = "no_engine"
-	peerGone   = "peer_gone"
-	draining   = "draining"
-	notAllowed = "not_allowed"
-)
-
-// Model is what is to be placed.
-type Model struct {
-	UID, Name, CID string
-	// Need is the memory of one replica, in bytes.
-	Need uint64
-	// Min is how many replicas are wanted; 0 means 1.
-	Min int
-}
-
-// Snapshot is the mesh as one leader sees it.
-type Snapshot struct{ Peers []Peer }
-
-// Peer is one member, seen for one model.
-type Peer struct {
-	ID, Name string
-	Alive    bool
-	Draining bool
-	// Trust is replicas, shard-only or client.
-	Trust string
-	// Engine says that there is a usable build; NoEngine why there is none.
-	Engine   bool
-	NoEngine string
-	// Lent is what the peer offers in all and Free what is left of it, in bytes.
-	Lent, Free uint64
-	// Holds: the peer has the model's file whole.
-	Holds bool
-	// Runs: the model is loaded or loading there, its memory taken already.
-	// Ready: it serves.
-	Runs, Ready bool
-	// Failed is the reason of a failure or refusal that is not to be tried
-	// again yet, FailedText its sentence.
-	Failed, FailedText string
-}
-
-// Plan is where the model is to run.
-type Plan struct {
-	// Peers run one whole replica each.
-	Peers []string
-	// Text says why, in one sentence.
-	Text string
-	// Reason is why nothing runs; empty when Peers is not.
-	Reason string
-}
-
-// Rejection is why one peer was not chosen.
-type Rejection struct{ Peer, Reason, Text string }
-
 // Place chooses peers for a model: those that run it already, ready ones first,
-// then those with the most memory left.
+// then those with the most memory left, then by id. The rejections are in the
+// order of the peers' ids; a peer that could run the model and is not needed is
+// in neither list.
 func Place(m Model, s Snapshot) (Plan, []Rejection) {
+	peers := slices.SortedFunc(slices.Values(s.Peers), func(a, b Peer) int { return cmp.Compare(a.ID, b.ID) })
+	source := slices.ContainsFunc(peers, func(p Peer) bool { return p.Holds && p.Alive })
 	var fit []Peer
 	var rejections []Rejection
-	for _, p := range s.Peers {
-		if reason, text := reject(m, p); reason != "" {
+	for _, p := range peers {
+		if reason, text := reject(m, p, source); reason != "" {
 			rejections = append(rejections, Rejection{p.ID, reason, text})
 		} else {
 			fit = append(fit, p)
 		}
 	}
-	slices.SortFunc(fit, func(a, b Peer) int {
-		return cmp.Or(first(a.Ready, b.Ready), first(a.Runs, b.Runs), cmp.Compare(b.Free, a.Free), cmp.Compare(a.ID, b.ID))
-	})
-	slices.SortFunc(rejections, func(a, b Rejection) int { return cmp.Compare(a.Peer, b.Peer) })
 	if len(fit) == 0 {
-		return nothing(m, s, rejections), rejections
+		return nowhere(m, peers), rejections
 	}
-	chosen := fit[:min(len(fit), max(1, m.Min))]
-	var plan Plan
-	var names []string
+	slices.SortStableFunc(fit, func(a, b Peer) int {
+		return cmp.Or(first(a.Ready, b.Ready), first(a.Runs, b.Runs), cmp.Compare(b.Free, a.Free))
+	})
+	chosen := fit[:min(len(fit), wanted(m))]
+	plan := Plan{Text: chosenText(m, chosen)}
 	for _, p := range chosen {
 		plan.Peers = append(plan.Peers, p.ID)
-		names = append(names, p.Name)
-	}
-	best := chosen[0]
-	switch {
-	case best.Runs:
-		plan.Text = fmt.Sprintf("model %q: stays on %s", m.Name, strings.Join(names, ", "))
-	default:
-		plan.Text = fmt.Sprintf("model %q: on %s, which holds the file and has %s free of the %s it lends; %s are needed",
-			m.Name, strings.Join(names, ", "), size(best.Free), size(best.Lent), size(m.Need))
 	}
 	return plan, rejections
 }
 
+// wanted is the number of replicas asked for.
+func wanted(m Model) int { return max(1, m.Min) }
+
+// first puts those for which something is true before those for which it is not.
 func first(a, b bool) int {
 	switch {
 	case a == b:
@@ -112,68 +48,165 @@ func first(a, b bool) int {
 	case a:
 		return -1
 	}
-	return 1
+	return +1
 }
 
-// reject says why a peer cannot run the model, the most lasting cause first.
-func reject(m Model, p Peer) (reason, text string) {
+// reject says why a peer cannot run a model whole; an empty reason is that it
+// can. What is hardest to mend comes first. With source there is a peer that
+// the file can be pulled from.
+func reject(m Model, p Peer, source bool) (reason, text string) {
+	if reason, text = unable(p); reason != "" {
+		return reason, text
+	}
+	if !p.Holds {
+		if _, why := lacks(m, p); why != "" {
+			return noHolder, fmt.Sprintf("%s does not hold the file, and has no room for it: %s", p.Name, why)
+		}
+		if !source {
+			return noHolder, fmt.Sprintf("%s does not hold the file", p.Name)
+		}
+		return noHolder, fmt.Sprintf("%s does not hold the file (relay model pull %s there)", p.Name, m.Name)
+	}
+	switch {
+	case p.Failed != "":
+		return p.Failed, fmt.Sprintf("%s: %s", p.Name, cmp.Or(p.FailedText, "it failed and has not said why"))
+	case p.Runs: // its memory is taken already
+		return "", ""
+	}
+	return lacks(m, p)
+}
+
+// unable says why a peer runs nothing new at all.
+func unable(p Peer) (reason, text string) {
 	switch {
 	case !p.Alive:
 		return peerGone, fmt.Sprintf("%s does not answer", p.Name)
 	case p.Trust != "replicas":
 		return notAllowed, fmt.Sprintf("%s may not run whole models (its trust is %s)", p.Name, p.Trust)
-	case !p.Holds:
-		return noHolder, fmt.Sprintf("%s does not hold the file (relay model pull %s there)", p.Name, m.Name)
 	case p.Draining:
 		return draining, fmt.Sprintf("%s is draining", p.Name)
 	case !p.Engine:
 		return noEngine, fmt.Sprintf("%s has no engine: %s", p.Name, cmp.Or(p.NoEngine, "it has not said why"))
-	case p.Failed != "":
-		return p.Failed, fmt.Sprintf("%s: %s", p.Name, p.FailedText)
-	case p.Runs:
-		return "", ""
-	case m.Need > p.Lent:
-		return noCapacity, fmt.Sprintf("%s needed, %s lends %s in all", size(m.Need), p.Name, size(p.Lent))
-	case m.Need > p.Free:
-		return noCapacity, fmt.Sprintf("%s needed, %s of the %s that %s lends is free right now", size(m.Need), size(p.Free), size(p.Lent), p.Name)
 	}
 	return "", ""
 }
 
-// nothing is the plan where no peer can run the model: the sentence names what
-// would have to change.
-func nothing(m Model, s Snapshot, rejections []Rejection) Plan {
-	var held, away []string
-	for _, p := range s.Peers {
-		switch {
-		case p.Holds && p.Alive:
-			held = append(held, p.Name)
-		case p.Holds:
-			away = append(away, p.Name)
-		}
-	}
+// lacks says that a peer's memory does not do: never, or not now.
+func lacks(m Model, p Peer) (reason, text string) {
 	switch {
-	case len(held) == 0 && len(away) > 0:
-		return Plan{Reason: noHolder, Text: fmt.Sprintf("model %q: the peers that hold it whole are away: %s", m.Name, strings.Join(away, ", "))}
-	case len(held) == 0:
-		return Plan{Reason: noHolder, Text: fmt.Sprintf("model %q: no peer holds it whole", m.Name)}
+	case p.Lent == 0 && m.Need > 0:
+		return noCapacity, fmt.Sprintf("%s lends no memory", p.Name)
+	case m.Need > p.Lent:
+		return noCapacity, fmt.Sprintf("%s needed, %s lends %s in all", atLeast(m.Need), p.Name, atMost(p.Lent))
+	case m.Need > p.Free:
+		return noCapacity, fmt.Sprintf("%s needed, %s has %s free now of the %s it lends", atLeast(m.Need), p.Name, atMost(p.Free), atMost(p.Lent))
 	}
-	// Of those that hold it, the first cause that could pass or be mended.
-	reason := ""
-	var texts []string
-	for _, r := range rejections {
-		if r.Reason == noHolder || r.Reason == peerGone {
-			continue
-		}
-		reason = cmp.Or(reason, r.Reason)
-		texts = append(texts, r.Text)
-	}
-	return Plan{Reason: cmp.Or(reason, noCapacity), Text: fmt.Sprintf("model %q runs nowhere: %s", m.Name, strings.Join(texts, "; "))}
+	return "", ""
 }
 
-func size(bytes uint64) string {
-	if bytes < 1<<30 {
-		return fmt.Sprintf("%.0f MiB", float64(bytes)/(1<<20))
+// chosenText is the sentence for a plan.
+func chosenText(m Model, chosen []Peer) string {
+	var stays, new []string
+	for _, p := range chosen {
+		if p.Runs {
+			stays = append(stays, p.Name)
+		} else {
+			new = append(new, fmt.Sprintf("%s (holds the file, %s free of %s lent)", p.Name, atMost(p.Free), atMost(p.Lent)))
+		}
 	}
-	return fmt.Sprintf("%.1f GiB", float64(bytes)/(1<<30))
+	var parts []string
+	if len(stays) > 0 {
+		parts = append(parts, "stays on "+list(stays))
+	}
+	if len(new) > 0 {
+		parts = append(parts, fmt.Sprintf("goes to %s; %s needed", list(new), atLeast(m.Need)))
+	}
+	text := fmt.Sprintf("model %q: %s", m.Name, strings.Join(parts, ", and "))
+	if len(chosen) < wanted(m) {
+		text += fmt.Sprintf("; no more than %d of %d replicas find a place", len(chosen), wanted(m))
+	}
+	return text
+}
+
+// nowhere is the plan where no peer can run the model: its sentence names what
+// would have to change.
+func nowhere(m Model, peers []Peer) Plan {
+	var here, away []Peer // that hold the file
+	var pullers []string  // that could run it if they held it
+	for _, p := range peers {
+		reason, _ := unable(p)
+		switch {
+		case p.Holds && p.Alive:
+			here = append(here, p)
+		case p.Holds:
+			away = append(away, p)
+		case reason == "" && m.Need <= p.Free && m.Need <= p.Lent:
+			pullers = append(pullers, p.Name)
+		}
+	}
+	plan := Plan{Reason: noHolder}
+	switch {
+	case len(here) > 0:
+		plan.Reason, plan.Text = unserved(m, here)
+		if len(pullers) > 0 {
+			plan.Text += fmt.Sprintf(" (relay model pull %s on %s, where it would fit)", m.Name, list(pullers))
+		}
+	case len(away) > 0:
+		plan.Text = fmt.Sprintf("the peers that hold it whole do not answer: %s", list(namesOf(away)))
+	default:
+		plan.Text = "no peer holds it whole"
+	}
+	plan.Text = fmt.Sprintf("model %q: %s", m.Name, plan.Text)
+	return plan
+}
+
+// unserved is why none of the holders that answer can run the model.
+func unserved(m Model, holders []Peer) (reason, text string) {
+	// Where it is only the memory, the two figures say it all.
+	var best *Peer
+	for i := range holders {
+		p := &holders[i]
+		if reason, _ := reject(m, *p, true); reason != noCapacity || p.Failed != "" {
+			best = nil
+			break
+		}
+		if best == nil || p.Free > best.Free {
+			best = p
+		}
+	}
+	if best != nil {
+		text = fmt.Sprintf("need %s, most free is %s on %s", atLeast(m.Need), atMost(best.Free), best.Name)
+		most := slices.MaxFunc(holders, func(a, b Peer) int { return cmp.Compare(a.Lent, b.Lent) })
+		if m.Need > most.Lent {
+			return noCapacity, text + fmt.Sprintf("; no holder lends more than %s", atMost(most.Lent))
+		}
+		return noCapacity, text + fmt.Sprintf("; it would fit on %s if nothing else ran there", most.Name)
+	}
+	// Else each holder has its own; the reason is the one nearest to passing.
+	reasons := make(map[string]bool)
+	failed := ""
+	var texts []string
+	for _, p := range holders {
+		reason, text := reject(m, p, true)
+		reasons[reason] = true
+		if p.Failed == reason {
+			failed = cmp.Or(failed, reason)
+		}
+		texts = append(texts, text)
+	}
+	for _, r := range []string{noCapacity, failed, draining, noEngine, notAllowed} {
+		if reasons[r] {
+			reason = r
+			break
+		}
+	}
+	return reason, "runs nowhere: " + strings.Join(texts, "; ")
+}
+
+func namesOf(peers []Peer) []string {
+	var names []string
+	for _, p := range peers {
+		names = append(names, p.Name)
+	}
+	return names
 }

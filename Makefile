@@ -1,0 +1,78 @@
+# relay: build, test and show it. `make help` lists what there is.
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+export CGO_ENABLED := 0
+
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+COMMIT  ?= $(shell git rev-parse --short=12 HEAD 2>/dev/null)
+LDFLAGS := -s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT)
+TARGETS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64
+FUZZTIME ?= 10s
+
+## build: make bin/relay
+.PHONY: build
+build:
+	@go build -trimpath -ldflags '$(LDFLAGS)' -o bin/relay ./cmd/relay
+
+## engine: build llama.cpp once, into a cache outside the tree (minutes; then at once)
+.PHONY: engine
+engine:
+	@go run ./llama/build --tools
+
+## demo: three peers on this machine, one model, one of them killed (a second run takes seconds)
+.PHONY: demo
+demo: build engine
+	@go run ./cmd/demo
+
+## test: the gate: vet, staticcheck, all tests, the real engine and binary, the five targets
+.PHONY: test
+test: build engine lint
+	go test -timeout 20m ./...
+	@$(MAKE) --no-print-directory targets
+
+## lint: formatting, go vet and staticcheck
+.PHONY: lint
+lint:
+	@unformatted=$$(gofmt -l $$(git ls-files -co --exclude-standard '*.go')); \
+	  if [ -n "$$unformatted" ]; then echo "gofmt -w these: $$unformatted"; exit 1; fi
+	go vet ./...
+	go tool staticcheck ./...
+
+## targets: compile for Linux and macOS on amd64 and arm64, and for Windows
+.PHONY: targets
+targets:
+	@for t in $(TARGETS); do echo "build $$t"; \
+	  GOOS=$${t%/*} GOARCH=$${t#*/} go build -o /dev/null ./cmd/relay || exit 1; done
+
+## race: the tests of the mesh and the scheduler under the race detector (needs gcc)
+.PHONY: race
+race:
+	CGO_ENABLED=1 go test -race -timeout 20m ./p2p/... ./scheduler/... ./api/... ./store/...
+
+## fuzz: every fuzz test for FUZZTIME (10s)
+.PHONY: fuzz
+fuzz:
+	@for p in $$(go list ./...); do \
+	  for f in $$(go test -list '^Fuzz' $$p | grep '^Fuzz'); do \
+	    echo "fuzz $$p $$f"; go test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) $$p || exit 1; done; done
+
+## bench: the Go benchmarks
+.PHONY: bench
+bench:
+	go test -run '^$$' -bench . -benchtime 2s ./...
+
+## vuln: known vulnerabilities (asks a database on the internet)
+.PHONY: vuln
+vuln:
+	go run golang.org/x/vuln/cmd/govulncheck@latest ./...
+
+## clean: remove what was built in the tree
+.PHONY: clean
+clean:
+	rm -rf bin
+
+## help: this list
+.PHONY: help
+help:
+	@sed -nE 's|^## ([a-z]+): (.*)|\1\t\2|p' $(MAKEFILE_LIST) | awk -F'\t' '{ printf "  make %-9s %s\n", $$1, $$2 }'

@@ -1,0 +1,196 @@
+package main
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"relay/scheduler"
+)
+
+// root is the module's folder, seen from this package.
+const root = "../.."
+
+// sources parses every Go file of the module that is not a test, by folder.
+func sources(t *testing.T) (folders map[string][]*ast.File, files *token.FileSet) {
+	t.Helper()
+	folders, files = map[string][]*ast.File{}, token.NewFileSet()
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && (d.Name() == "testdata" || strings.HasPrefix(d.Name(), ".") && d.Name() != ".."):
+			return filepath.SkipDir
+		case d.IsDir(), !strings.HasSuffix(path, ".go"), strings.HasSuffix(path, "_test.go"):
+			return nil
+		}
+		file, err := parser.ParseFile(files, path, nil, parser.ParseComments)
+		if err != nil {
+			return err
+		}
+		folder, err := filepath.Rel(root, filepath.Dir(path))
+		folders[filepath.ToSlash(folder)] = append(folders[filepath.ToSlash(folder)], file)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(folders) < 10 {
+		t.Fatalf("only %d packages were found: %v", len(folders), folders)
+	}
+	return folders, files
+}
+
+// importsOf lists what a package imports, module paths without their "relay/".
+func importsOf(files []*ast.File) []string {
+	var list []string
+	for _, f := range files {
+		for _, i := range f.Imports {
+			path, _ := strconv.Unquote(i.Path.Value)
+			list = append(list, path)
+		}
+	}
+	slices.Sort(list)
+	return slices.Compact(list)
+}
+
+// TestImportsGoOneWay holds the shape of the house: cmd, api, scheduler, and
+// the three leaves, which do not know one another.
+func TestImportsGoOneWay(t *testing.T) {
+	forbidden := map[string][]string{
+		"api":       {"relay/cmd", "relay/llama"},
+		"scheduler": {"relay/cmd", "relay/api"},
+		"p2p":       {"relay/cmd", "relay/api", "relay/scheduler", "relay/store", "relay/llama"},
+		"store":     {"relay/cmd", "relay/api", "relay/scheduler", "relay/p2p", "relay/llama"},
+		"llama":     {"relay/cmd", "relay/api", "relay/scheduler", "relay/p2p", "relay/store"},
+	}
+	folders, _ := sources(t)
+	for folder, files := range folders {
+		top, _, _ := strings.Cut(folder, "/")
+		for _, path := range importsOf(files) {
+			for _, bad := range forbidden[top] {
+				if path == bad || strings.HasPrefix(path, bad+"/") {
+					t.Errorf("%s imports %s", folder, path)
+				}
+			}
+		}
+	}
+}
+
+// TestDecisionsArePure: what decides imports no network, no clock, no database
+// and nothing of relay's own that does.
+func TestDecisionsArePure(t *testing.T) {
+	folders, _ := sources(t)
+	for _, folder := range []string{"scheduler/leadership", "scheduler/placement", "scheduler/ledger"} {
+		files := folders[folder]
+		if len(files) == 0 {
+			t.Errorf("%s is not there", folder)
+		}
+		for _, path := range importsOf(files) {
+			if path == "time" || path == "os" || path == "net" || strings.HasPrefix(path, "net/") || strings.Contains(path, ".") ||
+				strings.HasPrefix(path, "relay/") && !strings.HasPrefix(path, "relay/scheduler/") {
+				t.Errorf("%s imports %s", folder, path)
+			}
+		}
+	}
+}
+
+func TestOnlyStoreOpensBadger(t *testing.T) {
+	folders, _ := sources(t)
+	for folder, files := range folders {
+		for _, path := range importsOf(files) {
+			if strings.HasPrefix(path, "github.com/dgraph-io/badger") && folder != "store" {
+				t.Errorf("%s imports %s", folder, path)
+			}
+		}
+	}
+}
+
+func TestEveryPackageSaysWhatItIs(t *testing.T) {
+	folders, _ := sources(t)
+	for folder, files := range folders {
+		if !slices.ContainsFunc(files, func(f *ast.File) bool { return f.Doc != nil && len(f.Doc.Text()) > 40 }) {
+			t.Errorf("%s has no package comment", folder)
+		}
+	}
+}
+
+// TestNoPackageIsADrawer forbids the names under which anything may be put.
+func TestNoPackageIsADrawer(t *testing.T) {
+	folders, _ := sources(t)
+	for folder := range folders {
+		if slices.Contains([]string{"util", "utils", "common", "helpers", "types", "misc"}, filepath.Base(folder)) {
+			t.Errorf("%s is named after nothing", folder)
+		}
+	}
+}
+
+// TestReasonsAreInTheList finds the reason of every sentinel error of the
+// leaves, and every reason written as a literal, and looks it up.
+func TestReasonsAreInTheList(t *testing.T) {
+	folders, files := sources(t)
+	known := map[string]bool{}
+	for _, r := range scheduler.Reasons() {
+		if known[string(r)] {
+			t.Errorf("%s is listed twice", r)
+		}
+		known[string(r)] = true
+	}
+	seen := 0
+	for folder, list := range folders {
+		top, _, _ := strings.Cut(folder, "/")
+		if top != "p2p" && top != "store" && top != "llama" {
+			continue
+		}
+		for _, f := range list {
+			ast.Inspect(f, func(n ast.Node) bool {
+				call, ok := n.(*ast.CallExpr)
+				if !ok || len(call.Args) != 2 {
+					return true
+				}
+				name, ok := call.Fun.(*ast.Ident)
+				literal, isText := call.Args[0].(*ast.BasicLit)
+				if !ok || name.Name != "fault" || !isText {
+					return true
+				}
+				seen++
+				if reason, _ := strconv.Unquote(literal.Value); !known[reason] {
+					t.Errorf("%s: %q is not in the list of reasons", files.Position(call.Pos()), reason)
+				}
+				return true
+			})
+		}
+	}
+	if seen < 20 {
+		t.Errorf("only %d sentinels were found: how are they made now?", seen)
+	}
+}
+
+// TestReasonsListIsWhole: every constant of type Reason is listed.
+func TestReasonsListIsWhole(t *testing.T) {
+	folders, _ := sources(t)
+	declared := 0
+	for _, f := range folders["scheduler"] {
+		for _, d := range f.Decls {
+			g, ok := d.(*ast.GenDecl)
+			if !ok || g.Tok != token.CONST {
+				continue
+			}
+			for _, s := range g.Specs {
+				v := s.(*ast.ValueSpec)
+				if id, ok := v.Type.(*ast.Ident); ok && id.Name == "Reason" {
+					declared += len(v.Names)
+				}
+			}
+		}
+	}
+	if listed := len(scheduler.Reasons()); listed != declared {
+		t.Errorf("%d reasons are declared, %d are listed", declared, listed)
+	}
+}

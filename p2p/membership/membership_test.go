@@ -1,0 +1,433 @@
+package membership
+
+import (
+	"bytes"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/crypto"
+	"github.com/libp2p/go-libp2p/core/peer"
+	ma "github.com/multiformats/go-multiaddr"
+	"pgregory.net/rapid"
+
+	"relay/p2p/record"
+)
+
+// person is a peer with its key.
+type person struct {
+	key crypto.PrivKey
+	id  peer.ID
+}
+
+func newPerson(t testing.TB) person {
+	t.Helper()
+	key, _, err := crypto.GenerateEd25519Key(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	id, err := peer.IDFromPrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return person{key, id}
+}
+
+// world makes the records of one mesh.
+type world struct {
+	t    testing.TB
+	root MeshKey
+	mesh MeshID
+}
+
+func newWorld(t testing.TB) world {
+	t.Helper()
+	root, err := NewMeshKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return world{t, root, root.ID()}
+}
+
+func (w world) seal(p person, kind, id string, deleted bool, version uint64, payload any) record.Signed {
+	w.t.Helper()
+	data, err := record.Marshal(payload)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	s, err := record.Seal(record.Record{Kind: kind, ID: id, Version: record.Version{version}, Deleted: deleted, Payload: data}, p.key)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return s
+}
+
+func (w world) member(p person, g Grant) record.Record {
+	return w.seal(p, KindMember, p.id.String(), false, 1, g).Record
+}
+
+func (w world) founder(p person) record.Record {
+	return w.member(p, w.root.GrantAdmin(p.id, "founder"))
+}
+
+// invite is an invite of an admin's, as text and as record.
+func (w world) invite(admin person, role Role, trust Trust) (Invite, record.Signed) {
+	w.t.Helper()
+	i, err := NewInvite(w.mesh)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return i, w.seal(admin, KindInvite, i.ID(), false, 1, Issue{Public: i.Public(), Role: role, Trust: trust, Uses: 1, Expires: 1})
+}
+
+func (w world) grant(joiner, admitter person, i Invite, issued record.Signed) Grant {
+	w.t.Helper()
+	stamp, sig, err := Admit(admitter.key, w.mesh, joiner.id, i.ID(), time.Unix(1000, 0))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return Grant{Mesh: w.mesh, Name: "joiner", Invite: issued.Raw, InviteSig: i.Sign(joiner.id),
+		Admitter: admitter.id.String(), Stamp: stamp, AdmitSig: sig}
+}
+
+func has(r *Roster, p person) bool {
+	_, ok := r.Member(p.id)
+	return ok
+}
+
+func TestAMemberIsProvenFromTheMeshKeyOn(t *testing.T) {
+	w := newWorld(t)
+	a, b, c := newPerson(t), newPerson(t), newPerson(t)
+	toB, issuedB := w.invite(a, RoleAdmin, TrustReplicas)
+	toC, issuedC := w.invite(b, RoleMember, TrustClient)
+	records := []record.Record{
+		w.member(c, w.grant(c, a, toC, issuedC)), issuedC.Record, w.member(b, w.grant(b, a, toB, issuedB)), issuedB.Record, w.founder(a),
+	}
+	r := NewRoster(w.mesh, records)
+	if !has(r, a) || !has(r, b) || !has(r, c) {
+		t.Fatalf("members: %v", r.Members())
+	}
+	if m, _ := r.Member(b.id); m.Role != RoleAdmin || m.Trust != TrustReplicas {
+		t.Errorf("b is %+v", m)
+	}
+	if m, _ := r.Member(c.id); m.Role != RoleMember || m.Trust != TrustClient {
+		t.Errorf("c is %+v", m)
+	}
+	if n := r.Admins(); n != 2 {
+		t.Errorf("%d admins", n)
+	}
+	if _, _, used, ok := r.Issue(toC.ID()); !ok || used != 1 {
+		t.Errorf("c's invite: used %d, known %v", used, ok)
+	}
+	grants := map[peer.ID]Grant{}
+	for _, rec := range records {
+		var g Grant
+		if rec.Kind == KindMember && record.Unmarshal(rec.Payload, &g) == nil {
+			grants[rec.Author] = g
+		}
+	}
+	chain := Chain(c.id, func(id peer.ID) (Grant, bool) { g, ok := grants[id]; return g, ok })
+	if !slices.Equal(chain, []peer.ID{a.id, b.id, c.id}) {
+		t.Errorf("the chain is %v", chain)
+	}
+}
+
+func TestRightsDoNotEndWithTheActTheyAllow(t *testing.T) {
+	w := newWorld(t)
+	a, b, c := newPerson(t), newPerson(t), newPerson(t)
+	toB, issuedB := w.invite(a, RoleAdmin, TrustReplicas)
+	toC, issuedC := w.invite(a, RoleMember, TrustReplicas)
+	memberB := w.grant(b, a, toB, issuedB)
+	base := []record.Record{w.founder(a), w.member(b, memberB), w.member(c, w.grant(c, b, toC, issuedC))}
+
+	t.Run("an admin revokes the invite it came by", func(t *testing.T) {
+		gone := w.seal(b, KindInvite, toB.ID(), true, 2, Issue{Public: toB.Public(), Role: RoleAdmin, Trust: TrustReplicas, Uses: 1})
+		r := NewRoster(w.mesh, append(slices.Clone(base), gone.Record, issuedC.Record))
+		if !has(r, a) || !has(r, b) || !has(r, c) {
+			t.Errorf("left are %v", r.Members())
+		}
+		if i, deleted, _, ok := r.Issue(toB.ID()); !ok || !errors.Is(i.Usable(deleted, 0, time.UnixMilli(0)), ErrInviteRevoked) {
+			t.Error("the invite can still be used")
+		}
+	})
+	t.Run("who admitted others leaves", func(t *testing.T) {
+		left := w.seal(b, KindMember, b.id.String(), true, 2, memberB)
+		r := NewRoster(w.mesh, []record.Record{base[0], left.Record, base[2]})
+		if has(r, b) || !has(r, c) {
+			t.Errorf("left are %v", r.Members())
+		}
+	})
+}
+
+func TestNoRingVouchesForItself(t *testing.T) {
+	w := newWorld(t)
+	a, b, c := newPerson(t), newPerson(t), newPerson(t)
+	toB, issuedB := w.invite(c, RoleAdmin, TrustReplicas)
+	toC, issuedC := w.invite(b, RoleAdmin, TrustReplicas)
+	r := NewRoster(w.mesh, []record.Record{w.founder(a), issuedB.Record, issuedC.Record,
+		w.member(b, w.grant(b, c, toB, issuedB)), w.member(c, w.grant(c, b, toC, issuedC))})
+	if has(r, b) || has(r, c) {
+		t.Errorf("members: %v", r.Members())
+	}
+}
+
+// TestEveryForgedLinkIsFound breaks each link of an admission in turn.
+func TestEveryForgedLinkIsFound(t *testing.T) {
+	w, other := newWorld(t), newWorld(t)
+	a, b, c, mallory := newPerson(t), newPerson(t), newPerson(t), newPerson(t)
+	toB, issuedB := w.invite(a, RoleMember, TrustReplicas)
+	good := w.grant(b, a, toB, issuedB)
+	_, byMember := w.invite(b, RoleAdmin, TrustReplicas)
+	byMallory, mallorys := w.invite(mallory, RoleAdmin, TrustReplicas)
+	raised := w.seal(mallory, KindInvite, toB.ID(), false, 1, Issue{Public: toB.Public(), Role: RoleAdmin, Trust: TrustReplicas, Uses: 1, Expires: 1})
+	// A grant stolen from b, whole.
+	stolen := good
+	cases := map[string]struct {
+		who   person
+		grant Grant
+	}{
+		"another mesh":                    {b, change(good, func(g *Grant) { g.Mesh = other.mesh })},
+		"a root of one's own":             {b, other.root.GrantAdmin(b.id, "b")},
+		"the root's grant to another":     {c, w.root.GrantAdmin(a.id, "c")},
+		"a root key without signature":    {b, change(w.root.GrantAdmin(b.id, "b"), func(g *Grant) { g.RootSig = nil })},
+		"no invite":                       {b, change(good, func(g *Grant) { g.Invite = nil })},
+		"an invite by a plain member":     {c, change(w.grant(c, a, toB, byMember), func(*Grant) {})},
+		"an invite by a stranger":         {mallory, w.grant(mallory, a, byMallory, mallorys)},
+		"the invite with another role":    {b, change(good, func(g *Grant) { g.Invite = raised.Raw })},
+		"an invite cut short":             {b, change(good, func(g *Grant) { g.Invite = g.Invite[:len(g.Invite)-1] })},
+		"the invite's signature missing":  {b, change(good, func(g *Grant) { g.InviteSig = nil })},
+		"the invite's signature for c":    {b, change(good, func(g *Grant) { g.InviteSig = toB.Sign(c.id) })},
+		"no admitter":                     {b, change(good, func(g *Grant) { g.Admitter = "" })},
+		"an admitter who did not sign":    {b, change(good, func(g *Grant) { g.Admitter = c.id.String() })},
+		"an admitter who is no member":    {b, w.grant(b, mallory, toB, issuedB)},
+		"admitted by oneself":             {b, w.grant(b, b, toB, issuedB)},
+		"another stamp":                   {b, change(good, func(g *Grant) { g.Stamp-- })},
+		"the admitter's signature broken": {b, change(good, func(g *Grant) { g.AdmitSig = append(bytes.Clone(g.AdmitSig[1:]), 0) })},
+		"somebody else's grant":           {c, stolen},
+	}
+	if r := NewRoster(w.mesh, []record.Record{w.founder(a), issuedB.Record, w.member(b, good)}); !has(r, b) {
+		t.Fatal("the good one is not a member")
+	}
+	for name, forged := range cases {
+		t.Run(name, func(t *testing.T) {
+			rec := w.member(forged.who, forged.grant)
+			r := NewRoster(w.mesh, []record.Record{w.founder(a), issuedB.Record, rec})
+			if has(r, forged.who) {
+				t.Error("became a member")
+			}
+			if v := r.Admit(rec); v == record.Allowed {
+				t.Error("the record is allowed")
+			}
+		})
+	}
+}
+
+func change(g Grant, f func(*Grant)) Grant {
+	f(&g)
+	return g
+}
+
+func TestWhoMayWriteWhat(t *testing.T) {
+	w := newWorld(t)
+	a, b, c, stranger := newPerson(t), newPerson(t), newPerson(t), newPerson(t)
+	toB, issuedB := w.invite(a, RoleMember, TrustReplicas)
+	toC, issuedC := w.invite(a, RoleMember, TrustClient)
+	r := NewRoster(w.mesh, []record.Record{w.founder(a), w.member(b, w.grant(b, a, toB, issuedB)), w.member(c, w.grant(c, a, toC, issuedC))})
+	for _, c := range []struct {
+		who                      person
+		owned, shared, placement record.Verdict
+	}{
+		{a, record.Allowed, record.Allowed, record.Allowed},
+		{b, record.Allowed, record.Unknown, record.Allowed},
+		{c, record.Allowed, record.Unknown, record.Unknown},
+		{stranger, record.Unknown, record.Unknown, record.Unknown},
+	} {
+		for rule, want := range map[record.Rule]record.Verdict{record.Owned: c.owned, record.Shared: c.shared, record.Placement: c.placement} {
+			if got := r.May(c.who.id, rule, "model", "x"); got != want {
+				t.Errorf("%s under %s: %s, want %s", c.who.id, rule, got, want)
+			}
+		}
+	}
+}
+
+// TestAnyOrderOfRecordsGivesOneRoster: also with records missing, nobody is in
+// who is not in with all of them.
+func TestAnyOrderOfRecordsGivesOneRoster(t *testing.T) {
+	w := newWorld(t)
+	people := []person{newPerson(t)}
+	records := []record.Record{w.founder(people[0])}
+	for i := range 6 {
+		p := newPerson(t)
+		role := RoleMember
+		if i%2 == 0 {
+			role = RoleAdmin
+		}
+		// Invited by the last admin, admitted by the last to come.
+		inv, issued := w.invite(people[i/2*2%len(people)], role, TrustReplicas)
+		records = append(records, issued.Record, w.member(p, w.grant(p, people[len(people)-1], inv, issued)))
+		people = append(people, p)
+	}
+	all := NewRoster(w.mesh, records)
+	rapid.Check(t, func(t *rapid.T) {
+		shuffled := rapid.Permutation(records).Draw(t, "order")
+		if got := NewRoster(w.mesh, shuffled).Members(); !slices.Equal(got, all.Members()) {
+			t.Fatalf("another order, another roster: %v", got)
+		}
+		some := shuffled[:rapid.IntRange(0, len(shuffled)).Draw(t, "known")]
+		for _, m := range NewRoster(w.mesh, some).Members() {
+			if full, ok := all.Member(m.ID); !ok || full != m {
+				t.Fatalf("%v is in with some of the records, and not so with all", m)
+			}
+		}
+	})
+}
+
+func TestInviteUse(t *testing.T) {
+	now := time.UnixMilli(1_000_000)
+	i := Issue{Uses: 2, Expires: 1_000_001}
+	for _, c := range []struct {
+		deleted bool
+		used    int
+		now     time.Time
+		want    error
+	}{
+		{false, 0, now, nil},
+		{false, 1, now, nil},
+		{false, 2, now, ErrInviteSpent},
+		{false, 0, now.Add(time.Millisecond), ErrInviteExpired},
+		{true, 0, now, ErrInviteRevoked},
+	} {
+		if got := i.Usable(c.deleted, c.used, c.now); !errors.Is(got, c.want) {
+			t.Errorf("%+v: %v", c, got)
+		}
+	}
+}
+
+func TestInviteText(t *testing.T) {
+	w := newWorld(t)
+	rapid.Check(t, func(rt *rapid.T) {
+		inv, err := NewInvite(w.mesh)
+		if err != nil {
+			rt.Fatal(err)
+		}
+		for range rapid.IntRange(0, 6).Draw(rt, "peers") {
+			info := peer.AddrInfo{ID: newPerson(t).id}
+			for range rapid.IntRange(0, 12).Draw(rt, "addresses") {
+				info.Addrs = append(info.Addrs, ma.StringCast(fmt.Sprintf("/ip6/2001:db8::%x/udp/%d/quic-v1",
+					rapid.IntRange(1, 0xffff).Draw(rt, "ip"), rapid.IntRange(1, 65535).Draw(rt, "port"))))
+			}
+			inv.Peers = append(inv.Peers, info)
+		}
+		text := inv.String()
+		if len(text) > MaxInviteLength {
+			rt.Fatalf("%d characters", len(text))
+		}
+		got, err := ParseInvite("  " + strings.ToUpper(text) + "\n")
+		if err != nil {
+			rt.Fatal(err)
+		}
+		if got.Mesh != inv.Mesh || got.ID() != inv.ID() || len(got.Peers) != min(len(inv.Peers), MaxInvitePeers) {
+			rt.Fatalf("%+v became %+v", inv, got)
+		}
+		for i, p := range got.Peers {
+			if p.ID != inv.Peers[i].ID || (len(p.Addrs) == 0) != (len(inv.Peers[i].Addrs) == 0) {
+				rt.Fatalf("peer %d: %v became %v", i, inv.Peers[i], p)
+			}
+			for j, a := range p.Addrs {
+				if !a.Equal(inv.Peers[i].Addrs[j]) {
+					rt.Fatalf("address %v became %v", inv.Peers[i].Addrs[j], a)
+				}
+			}
+		}
+		at := rapid.IntRange(len(InvitePrefix), len(text)-1).Draw(rt, "typo")
+		typo := []byte(text)
+		typo[at] = map[bool]byte{true: 'b', false: 'a'}[typo[at] == 'a']
+		if _, err := ParseInvite(string(typo)); !errors.Is(err, ErrInviteInvalid) {
+			rt.Fatalf("a typo at %d: %v", at, err)
+		}
+		if _, err := ParseInvite(text[:at]); !errors.Is(err, ErrInviteInvalid) {
+			rt.Fatalf("cut at %d: %v", at, err)
+		}
+	})
+}
+
+func TestRecoveryCode(t *testing.T) {
+	key, err := NewMeshKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	code := key.RecoveryCode()
+	for _, text := range []string{code, strings.ToLower(code), " " + strings.ReplaceAll(code, "-", " ") + "\n"} {
+		if got, err := MeshKeyFromCode(text); err != nil || got.ID() != key.ID() {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+	for _, text := range []string{"", code[:len(code)-1], code + "A", strings.Repeat("A", 1000), "0" + code[1:]} {
+		if _, err := MeshKeyFromCode(text); !errors.Is(err, ErrCodeInvalid) {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+}
+
+func TestNames(t *testing.T) {
+	for name, ok := range map[string]bool{"attic": true, "Ada's Mac": true, "日本": true, "": false, " x": false, "a\nb": false, "\xff": false,
+		strings.Repeat("x", MaxNameLength): true, strings.Repeat("x", MaxNameLength+1): false} {
+		if (CheckName(name) == nil) != ok {
+			t.Errorf("%q: %v", name, CheckName(name))
+		}
+	}
+}
+
+func FuzzParseInvite(f *testing.F) {
+	key, err := NewMeshKey()
+	if err != nil {
+		f.Fatal(err)
+	}
+	inv, err := NewInvite(key.ID())
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(inv.String())
+	inv.Peers = []peer.AddrInfo{{ID: newPerson(f).id, Addrs: []ma.Multiaddr{ma.StringCast("/ip4/127.0.0.1/tcp/8421")}}}
+	f.Add(inv.String())
+	f.Add("relay1:")
+	f.Add("relay1:notaninvite")
+	f.Fuzz(func(t *testing.T, text string) {
+		inv, err := ParseInvite(text)
+		if err != nil {
+			if !errors.Is(err, ErrInviteInvalid) {
+				t.Errorf("an error of another kind: %v", err)
+			}
+			return
+		}
+		if again, err := ParseInvite(inv.String()); err != nil || again.ID() != inv.ID() || again.Mesh != inv.Mesh {
+			t.Errorf("%q does not survive: %v", text, err)
+		}
+	})
+}
+
+func FuzzGrant(f *testing.F) {
+	w := newWorld(f)
+	a, b := newPerson(f), newPerson(f)
+	inv, issued := w.invite(a, RoleMember, TrustReplicas)
+	for _, g := range []Grant{w.root.GrantAdmin(a.id, "a"), w.grant(b, a, inv, issued)} {
+		data, err := record.Marshal(g)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(data)
+	}
+	founder := w.founder(a)
+	f.Fuzz(func(t *testing.T, payload []byte) {
+		rec := record.Record{Kind: KindMember, ID: b.id.String(), Author: b.id, Version: record.Version{1}, Payload: payload}
+		_ = checkGrant(w.mesh, rec)
+		r := NewRoster(w.mesh, []record.Record{founder, rec})
+		if m, ok := r.Member(b.id); ok && m.Role == RoleAdmin {
+			t.Error("became an admin")
+		}
+	})
+}

@@ -1,0 +1,59 @@
+package placement
+
+// The reasons for which a peer or a model is passed over; they are reasons of
+// the closed list in scheduler, which imports this package.
+const (
+	noHolder   = "no_holder"
+	noCapacity = "no_capacity"
+	noEngine   = "no_engine"
+	peerGone   = "peer_gone"
+	draining   = "draining"
+	notAllowed = "not_allowed"
+)
+
+// Model is what is to be placed.
+type Model struct {
+	UID, Name, CID string
+	// Need is the memory of one replica, in bytes.
+	Need uint64
+	// Min is how many replicas are wanted; 0 means 1.
+	Min int
+}
+
+// Snapshot is the mesh as one leader sees it. Peers are named once each.
+type Snapshot struct{ Peers []Peer }
+
+// Peer is one member, seen for one model.
+type Peer struct {
+	ID, Name string
+	Alive    bool
+	Draining bool
+	// Trust is replicas, shard-only or client.
+	Trust string
+	// Engine says that there is a usable build; NoEngine why there is none.
+	Engine   bool
+	NoEngine string
+	// Lent is what the peer offers in all and Free what is left of it, in bytes.
+	Lent, Free uint64
+	// Holds: the peer has the model's file whole.
+	Holds bool
+	// Runs: the model is loaded or loading there, its memory taken already.
+	// Ready: it serves.
+	Runs, Ready bool
+	// Failed is the reason of a failure or refusal that is not to be tried
+	// again yet, FailedText its sentence.
+	Failed, FailedText string
+}
+
+// Plan is where the model is to run.
+type Plan struct {
+	// Peers run one whole replica each; at most Min, fewer where no more can.
+	Peers []string
+	// Text says why, in one sentence.
+	Text string
+	// Reason is why nothing runs; empty when Peers is not.
+	Reason string
+}
+
+// Rejection is why one peer was not chosen, in one sentence.
+type Rejection struct{ Peer, Reason, Text string }
