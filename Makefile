@@ -18,7 +18,7 @@ build:
 ## engine: build llama.cpp once, into a cache outside the tree (minutes; then at once)
 .PHONY: engine
 engine:
-	@go run ./llama/build --tools
+	@go run ./llama/build
 
 ## demo: three peers on this machine, one model, one of them killed (a second run takes seconds)
 .PHONY: demo
@@ -57,6 +57,11 @@ fuzz:
 	  for f in $$(go test -list '^Fuzz' $$p | grep '^Fuzz'); do \
 	    echo "fuzz $$p $$f"; go test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) $$p || exit 1; done; done
 
+## bench-path: figures of the whole path: joining, a hop, a pull, a peer that dies
+.PHONY: bench-path
+bench-path: build engine
+	@go run ./cmd/bench
+
 ## bench: the Go benchmarks
 .PHONY: bench
 bench:
@@ -75,4 +80,4 @@ clean:
 ## help: this list
 .PHONY: help
 help:
-	@sed -nE 's|^## ([a-z]+): (.*)|\1\t\2|p' $(MAKEFILE_LIST) | awk -F'\t' '{ printf "  make %-9s %s\n", $$1, $$2 }'
+	@sed -nE 's|^## ([a-z-]+): (.*)|\1\t\2|p' $(MAKEFILE_LIST) | awk -F'\t' '{ printf "  make %-11s %s\n", $$1, $$2 }'

@@ -58,7 +58,7 @@ func (l *leading) claim(v *view, m *modelView) (leadership.Fence, bool) {
 	var candidates []leadership.Candidate
 	for i := range v.peers {
 		p := &v.peers[i]
-		candidates = append(candidates, leadership.Candidate{ID: p.id, Able: p.able(), Alive: p.State != "gone", Settled: p.advert.Settled})
+		candidates = append(candidates, leadership.Candidate{ID: p.id, Able: p.able(), Alive: !p.gone(), Settled: p.advert.Settled})
 	}
 	d := leadership.Leader(m.uid, leadership.Claim{Peer: current.leader, Fence: current.fence()}, candidates)
 	return d.Fence, d.Leader == l.s.self
@@ -104,7 +104,7 @@ func (l *leading) snapshot(v *view, m *modelView, now time.Time) placement.Snaps
 	for i := range v.peers {
 		p := &v.peers[i]
 		view := placement.Peer{
-			ID: p.id, Name: p.Name, Alive: p.alive(), Draining: p.advert.Draining, Trust: string(p.Trust),
+			ID: p.id, Name: p.Name, Alive: !p.gone(), Draining: p.advert.Draining, Trust: string(p.Trust),
 			Engine: p.adverts && p.advert.NoEngine == "", NoEngine: p.advert.NoEngine,
 			Lent: p.advert.Lent, Free: p.advert.Room, Holds: slices.Contains(holders, p.id),
 		}

@@ -31,7 +31,11 @@ type peerView struct {
 	adverts bool // An advert is there.
 }
 
+// alive: it may be sent requests. A peer that is not gone yet may only be
+// suspect: it is routed away from, and nothing is planned anew.
 func (p *peerView) alive() bool { return p.State == liveness.Alive }
+
+func (p *peerView) gone() bool { return p.State == liveness.Gone }
 
 // able says whether the peer may lead and run whole models.
 func (p *peerView) able() bool {

@@ -1,4 +1,4 @@
-package main
+package stage
 
 import (
 	"context"
@@ -15,6 +15,8 @@ type lines struct {
 	ended   bool
 	changed chan struct{} // Closed and replaced at every write.
 }
+
+func newLines() *lines { return &lines{changed: make(chan struct{})} }
 
 func (l *lines) Write(p []byte) (int, error) {
 	l.mu.Lock()

@@ -1,0 +1,346 @@
+// Package stage puts relay's peers on one machine for the demo and the figures:
+// it drives the real binary as a person would, each peer with a state folder of
+// its own, on loopback only, and leaves no process and no file behind.
+package stage
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+)
+
+const (
+	binary = "bin/relay"
+	// patience bounds every wait.
+	patience = 90 * time.Second
+	// farewell is how long a peer may take to stop.
+	farewell = 20 * time.Second
+)
+
+// Stage is the machines and the folder they live in.
+type Stage struct {
+	// Dir is the folder; End removes it.
+	Dir string
+	// Key opens the doors; set once the founder has printed it.
+	Key string
+	// Echo gets the commands as a person would type them, and what they print.
+	Echo io.Writer
+
+	relay string
+	peers map[string]*Peer
+}
+
+// Peer is one machine of the stage.
+type Peer struct {
+	Name string
+	// Door is the URL of /v1 without the "/v1".
+	Door string
+
+	state   string
+	process *exec.Cmd
+	out     *lines
+	done    chan struct{}
+}
+
+// New makes an empty stage; bin/relay must be built.
+func New(echo io.Writer) (*Stage, error) {
+	relay, err := filepath.Abs(binary)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := os.Stat(relay); err != nil {
+		return nil, fmt.Errorf("%s is missing: make build", binary)
+	}
+	dir, err := os.MkdirTemp("", "relay-stage-")
+	if err != nil {
+		return nil, err
+	}
+	return &Stage{Dir: dir, Echo: echo, relay: relay, peers: map[string]*Peer{}}, nil
+}
+
+// Peer is the running peer of that name, or nil.
+func (s *Stage) Peer(name string) *Peer { return s.peers[name] }
+
+// Up starts a peer, and waits until it has said where its door is.
+func (s *Stage) Up(ctx context.Context, name string, args ...string) (*Peer, error) {
+	var ports [2]int
+	for i := range ports {
+		port, err := freePort()
+		if err != nil {
+			return nil, err
+		}
+		ports[i] = port
+	}
+	p := &Peer{Name: name, state: filepath.Join(s.Dir, name), out: newLines(), done: make(chan struct{})}
+	s.show(name, append([]string{"up"}, args...))
+	p.process = exec.Command(s.relay, append(append([]string{"up"}, args...), "--name", name,
+		"--listen", fmt.Sprintf("127.0.0.1:%d", ports[0]), "--p2p-listen", fmt.Sprintf("/ip4/127.0.0.1/tcp/%d", ports[1]), "--lend-mb", "512")...)
+	p.process.Env = s.environ(p)
+	p.process.Stdout, p.process.Stderr = p.out, p.out
+	if err := p.process.Start(); err != nil {
+		return nil, err
+	}
+	s.peers[name] = p
+	go func() {
+		_ = p.process.Wait() // How it ended shows in what it printed.
+		p.out.end()
+		close(p.done)
+	}()
+	var err error
+	if p.Door, err = p.out.find(ctx, `/v1\s+(http://\S+)/v1`); err != nil {
+		return nil, err
+	}
+	if len(args) == 0 && s.Key == "" {
+		s.Key, err = p.out.find(ctx, `key\s+(rk-\S+)`)
+	}
+	return p, err
+}
+
+// Printed is what the peer has printed so far.
+func (p *Peer) Printed() string { return p.out.text() }
+
+// environ is this process's environment without any setting of relay's own but
+// where the engine is.
+func (s *Stage) environ(p *Peer) []string {
+	var env []string
+	for _, e := range os.Environ() {
+		if !strings.HasPrefix(e, "RELAY_") || strings.HasPrefix(e, "RELAY_LLAMA_BIN=") {
+			env = append(env, e)
+		}
+	}
+	return append(env, "RELAY_STATE_DIR="+p.state)
+}
+
+func freePort() (int, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return 0, err
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port, nil
+}
+
+func (s *Stage) show(name string, args []string) {
+	fmt.Fprintf(s.Echo, "%s$ relay %s\n", name, shorten(strings.Join(args, " ")))
+}
+
+// Print echoes text, indented as the output of a command.
+func (s *Stage) Print(text string) {
+	fmt.Fprintln(s.Echo, "   "+strings.ReplaceAll(strings.TrimRight(shorten(text), "\n"), "\n", "\n   "))
+}
+
+func shorten(text string) string {
+	return regexp.MustCompile(`(relay1:\S{8})\S+`).ReplaceAllString(text, "$1…")
+}
+
+// Relay runs a command on a peer's machine, and echoes it.
+func (s *Stage) Relay(ctx context.Context, p *Peer, args ...string) (string, error) {
+	s.show(p.Name, args)
+	out, err := s.Quietly(ctx, p, args...)
+	s.Print(out)
+	if err != nil {
+		return out, fmt.Errorf("relay %s on %s: %w: %s", strings.Join(args, " "), p.Name, err, out)
+	}
+	return out, nil
+}
+
+// Quietly runs a command on a peer's machine and returns what it printed.
+func (s *Stage) Quietly(ctx context.Context, p *Peer, args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, s.relay, args...)
+	cmd.Env = s.environ(p)
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+// Invite makes an invite on a peer.
+func (s *Stage) Invite(ctx context.Context, p *Peer, args ...string) (string, error) {
+	printed, err := s.Relay(ctx, p, append([]string{"peer", "invite"}, args...)...)
+	if err != nil {
+		return "", err
+	}
+	invite := regexp.MustCompile(`relay1:\S+`).FindString(printed)
+	if invite == "" {
+		return "", errors.New("no invite was printed")
+	}
+	return invite, nil
+}
+
+// Status is the part of `relay status --json` that is looked at here.
+type Status struct {
+	Peers []struct {
+		ID, Name, State string
+	}
+	Models []struct {
+		Name     string
+		Holders  []string
+		Replicas []struct{ Peer, State string }
+	}
+}
+
+// Status asks a peer. `relay status` fails while something is not served, which
+// is no failure here.
+func (s *Stage) Status(ctx context.Context, p *Peer) (Status, bool) {
+	cmd := exec.CommandContext(ctx, s.relay, "status", "--json")
+	cmd.Env = s.environ(p)
+	out, _ := cmd.Output()
+	var st Status
+	return st, json.Unmarshal(out, &st) == nil
+}
+
+// AllSee says whether every peer of the stage sees that many alive.
+func (s *Stage) AllSee(ctx context.Context, want int) bool {
+	for _, p := range s.peers {
+		st, ok := s.Status(ctx, p)
+		n := 0
+		for _, seen := range st.Peers {
+			if seen.State == "alive" {
+				n++
+			}
+		}
+		if !ok || n != want {
+			return false
+		}
+	}
+	return true
+}
+
+// Holders counts the peers that hold a model, as p sees it.
+func (s *Stage) Holders(ctx context.Context, p *Peer, model string) int {
+	st, _ := s.Status(ctx, p)
+	for _, m := range st.Models {
+		if m.Name == model {
+			return len(m.Holders)
+		}
+	}
+	return 0
+}
+
+// Serving finds the peer that serves a model, as p sees it.
+func (s *Stage) Serving(ctx context.Context, p *Peer, model string) (*Peer, error) {
+	st, _ := s.Status(ctx, p)
+	for _, m := range st.Models {
+		if m.Name != model {
+			continue
+		}
+		for _, r := range m.Replicas {
+			for _, seen := range st.Peers {
+				if seen.ID == r.Peer && r.State == "ready" && s.peers[seen.Name] != nil {
+					return s.peers[seen.Name], nil
+				}
+			}
+		}
+	}
+	return nil, fmt.Errorf("no peer serves %s", model)
+}
+
+// Chat asks a peer for a streamed answer, and hands each piece to each.
+func (s *Stage) Chat(ctx context.Context, p *Peer, model, text string, max int, each func(string)) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	body, err := json.Marshal(map[string]any{
+		"model": model, "stream": true, "temperature": 0, "max_tokens": max,
+		"messages": []map[string]string{{"role": "user", "content": text}},
+	})
+	if err != nil {
+		return err
+	}
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, p.Door+"/v1/chat/completions", bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	r.Header.Set("Authorization", "Bearer "+s.Key)
+	r.Header.Set("Content-Type", "application/json")
+	response, err := http.DefaultClient.Do(r)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		said, _ := io.ReadAll(io.LimitReader(response.Body, 4096))
+		return fmt.Errorf("%s answered %s: %s", p.Name, response.Status, said)
+	}
+	return readStream(response.Body, each)
+}
+
+func readStream(body io.Reader, each func(string)) error {
+	events := bufio.NewScanner(body)
+	for events.Scan() {
+		data, ok := strings.CutPrefix(events.Text(), "data: ")
+		switch {
+		case !ok:
+		case data == "[DONE]":
+			return nil
+		default:
+			var event struct {
+				Choices []struct{ Delta struct{ Content string } }
+				Error   *struct{ Message string }
+			}
+			if err := json.Unmarshal([]byte(data), &event); err != nil {
+				return err
+			}
+			if event.Error != nil {
+				return errors.New(event.Error.Message)
+			}
+			for _, c := range event.Choices {
+				each(c.Delta.Content)
+			}
+		}
+	}
+	return errors.Join(events.Err(), errors.New("the stream ended before its end"))
+}
+
+// Until waits for something to become true.
+func Until(ctx context.Context, what string, ok func() bool) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for !ok() {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return fmt.Errorf("not within %s: %s", patience, what)
+		}
+	}
+	return nil
+}
+
+// Kill ends a peer as a crash would.
+func (s *Stage) Kill(p *Peer) error {
+	if err := p.process.Process.Kill(); err != nil {
+		return err
+	}
+	<-p.done
+	delete(s.peers, p.Name)
+	return nil
+}
+
+// End stops what still runs, in order, and removes the folder.
+func (s *Stage) End() error {
+	for _, p := range s.peers {
+		_ = p.process.Process.Signal(os.Interrupt)
+	}
+	for _, p := range s.peers {
+		select {
+		case <-p.done:
+		case <-time.After(farewell):
+			_ = p.process.Process.Kill()
+			<-p.done
+		}
+	}
+	return os.RemoveAll(s.Dir)
+}
