@@ -1,0 +1,532 @@
+package scheduler
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ipfs/boxo/exchange"
+	cid "github.com/ipfs/go-cid"
+	"github.com/libp2p/go-libp2p/core/crypto"
+	"github.com/libp2p/go-libp2p/core/peer"
+	mh "github.com/multiformats/go-multihash"
+
+	"relay/p2p"
+	"relay/p2p/liveness"
+	"relay/p2p/membership"
+	"relay/p2p/record"
+	"relay/store"
+	"relay/store/content"
+)
+
+// cluster is several schedulers in one process. Records, rosters and tables are
+// the real ones; the network between them is a set of pairs that hear one
+// another at once, and engines are pretended.
+type cluster struct {
+	t     *testing.T
+	key   membership.MeshKey
+	mu    sync.Mutex
+	peers []*fakePeer
+	cut   map[[2]int]bool
+}
+
+type fakePeer struct {
+	c       *cluster
+	index   int
+	name    string
+	key     crypto.PrivKey
+	id      peer.ID
+	disk    *memory // Records.
+	state   *memory // The scheduler's own.
+	files   map[cid.Cid]content.Content
+	lend    uint64
+	table   *record.Table
+	s       *Scheduler
+	engine  *fakeEngine
+	up      bool
+	stop    func()
+	changed chan struct{}
+}
+
+// memory is a record.Storage and a State.
+type memory struct {
+	mu   sync.Mutex
+	data map[string][]byte
+}
+
+func newMemory() *memory { return &memory{data: map[string][]byte{}} }
+
+func (m *memory) Get(key []byte) ([]byte, bool, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	v, ok := m.data[string(key)]
+	return v, ok, nil
+}
+
+func (m *memory) put(key, value []byte, del bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if del {
+		delete(m.data, string(key))
+	} else {
+		m.data[string(key)] = bytes.Clone(value)
+	}
+}
+
+func (m *memory) Scan(prefix []byte, fn func(k, v []byte) error) error {
+	m.mu.Lock()
+	data := maps.Clone(m.data)
+	m.mu.Unlock()
+	for _, k := range slices.Sorted(maps.Keys(data)) {
+		if strings.HasPrefix(k, string(prefix)) {
+			if err := fn([]byte(k), data[k]); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+type recordDisk struct{ *memory }
+
+func (d recordDisk) Apply(writes []record.Write) error {
+	for _, w := range writes {
+		d.put(w.Key, w.Value, w.Delete)
+	}
+	return nil
+}
+
+type stateDisk struct{ *memory }
+
+func (d stateDisk) Apply(writes []store.Write) error {
+	for _, w := range writes {
+		d.put(w.Key, w.Value, w.Delete)
+	}
+	return nil
+}
+
+func newCluster(t *testing.T, n int) *cluster {
+	t.Helper()
+	key, err := membership.NewMeshKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &cluster{t: t, key: key, cut: map[[2]int]bool{}}
+	for i := range n {
+		identity, _, err := crypto.GenerateEd25519Key(rand.Reader)
+		if err != nil {
+			t.Fatal(err)
+		}
+		id, err := peer.IDFromPrivateKey(identity)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.peers = append(c.peers, &fakePeer{c: c, index: i, name: string(rune('a' + i)), key: identity, id: id, disk: newMemory(),
+			state: newMemory(), files: map[cid.Cid]content.Content{}, lend: 4 << 30, engine: &fakeEngine{}})
+	}
+	for _, p := range c.peers { // Everybody is an admin, by the mesh key itself.
+		p.open()
+		if err := p.PutOwned(membership.KindMember, p.id.String(), key.GrantAdmin(p.id, p.name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, p := range c.peers {
+		p.start()
+	}
+	return c
+}
+
+// open reads what a peer has on disk.
+func (p *fakePeer) open() {
+	t := p.c.t
+	t.Helper()
+	p.changed = make(chan struct{}, 1)
+	mesh := p.c.key.ID()
+	kinds := append(membership.Kinds(mesh, func(r record.Record) record.Verdict { return p.Roster().Admit(r) }), Kinds(func([]string) error { return nil })...)
+	table, err := record.NewTable(record.Options{Storage: recordDisk{p.disk}, Key: p.key, Kinds: kinds, Rights: p, Publish: p.spread})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.c.mu.Lock()
+	p.table, p.up = table, true
+	p.c.mu.Unlock()
+}
+
+// start runs a peer's scheduler.
+func (p *fakePeer) start() {
+	t := p.c.t
+	t.Helper()
+	p.c.compareAll()
+	options := Options{
+		Mesh: p, Content: p, State: stateDisk{p.state}, Engine: p.engine,
+		ReadHeader: func(string) (Header, error) { return Header{}, errors.New("not used") }, CheckArgs: func([]string) error { return nil },
+		Memory: func() (uint64, uint64, error) { return 64 << 30, 32 << 30, nil },
+		Disk:   func() (uint64, uint64, error) { return 1 << 40, 1 << 40, nil },
+		Lend:   Lend{Bytes: p.lend}, Cores: 4,
+	}
+	if testing.Verbose() {
+		options.Log = slog.New(slog.NewTextHandler(os.Stderr, nil)).With("peer", p.name)
+	}
+	s, err := New(options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.s = s
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
+	p.stop = func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("%s: %v", p.name, err)
+		}
+	}
+	p.c.signal()
+}
+
+// crash ends a peer without a word: nothing that it writes from now on arrives.
+func (p *fakePeer) crash() {
+	p.c.mu.Lock()
+	p.up = false
+	p.c.mu.Unlock()
+	p.engine.killAll()
+	p.stop()
+	p.c.signal()
+}
+
+func (c *cluster) end() {
+	for _, p := range c.peers {
+		if p.up {
+			p.crash()
+		}
+	}
+}
+
+func (c *cluster) hears(a, b *fakePeer) bool {
+	return a.up && b.up && !c.cut[[2]int{min(a.index, b.index), max(a.index, b.index)}]
+}
+
+// split cuts the first n peers from the others; 0 heals.
+func (c *cluster) split(n int) {
+	c.mu.Lock()
+	c.cut = map[[2]int]bool{}
+	for i := range n {
+		for j := n; j < len(c.peers); j++ {
+			c.cut[[2]int{i, j}] = true
+		}
+	}
+	c.mu.Unlock()
+	c.compareAll()
+	c.signal()
+}
+
+// compareAll gives every peer what those it hears have.
+func (c *cluster) compareAll() {
+	for range 3 { // Rights come with records: what was held is offered again.
+		for _, a := range c.peers {
+			for _, b := range c.peers {
+				c.mu.Lock()
+				ok := a != b && c.hears(a, b)
+				c.mu.Unlock()
+				if !ok {
+					continue
+				}
+				for _, s := range a.table.All() {
+					_, _ = b.table.Offer(s)
+				}
+				b.table.Recheck(time.Now())
+			}
+		}
+	}
+}
+
+func (c *cluster) signal() {
+	for _, p := range c.peers {
+		select {
+		case p.changed <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// spread hands a record to everybody who hears this peer.
+func (p *fakePeer) spread(s record.Signed) {
+	p.c.mu.Lock()
+	var to []*fakePeer
+	for _, o := range p.c.peers {
+		if o != p && p.c.hears(p, o) {
+			to = append(to, o)
+		}
+	}
+	p.c.mu.Unlock()
+	for _, o := range to {
+		_, _ = o.table.Offer(s)
+	}
+}
+
+// The Mesh of the scheduler.
+
+func (p *fakePeer) Self() peer.ID { return p.id }
+
+func (p *fakePeer) Roster() *membership.Roster {
+	if p.table == nil {
+		return membership.NewRoster(p.c.key.ID(), nil)
+	}
+	var records []record.Record
+	for _, s := range p.table.History(membership.KindMember) {
+		records = append(records, s.Record)
+	}
+	return membership.NewRoster(p.c.key.ID(), records)
+}
+
+func (p *fakePeer) May(author peer.ID, rule record.Rule, kind, id string) record.Verdict {
+	return p.Roster().May(author, rule, kind, id)
+}
+
+func (p *fakePeer) Peers() []p2p.Peer {
+	p.c.mu.Lock()
+	defer p.c.mu.Unlock()
+	var list []p2p.Peer
+	for _, o := range p.c.peers {
+		m, ok := p.Roster().Member(o.id)
+		if !ok {
+			continue
+		}
+		state := liveness.Gone
+		if o == p || p.c.hears(p, o) {
+			state = liveness.Alive
+		}
+		list = append(list, p2p.Peer{Member: m, Self: o == p, State: state})
+	}
+	return list
+}
+
+func (p *fakePeer) NameOf(id peer.ID) string       { m, _ := p.Roster().Member(id); return m.Name }
+func (p *fakePeer) StatesChanged() <-chan struct{} { return p.changed }
+func (p *fakePeer) Surveyed() bool                 { return true }
+func (p *fakePeer) Table() *record.Table           { return p.table }
+
+func (p *fakePeer) PutOwned(kind, id string, payload any) error {
+	data, err := record.Marshal(payload)
+	if err == nil {
+		_, err = p.table.PutOwned(kind, id, data)
+	}
+	return err
+}
+
+func (p *fakePeer) PutShared(kind, id string, payload any) error {
+	data, err := record.Marshal(payload)
+	if err == nil {
+		_, err = p.table.PutShared(kind, id, data)
+	}
+	return err
+}
+
+func (p *fakePeer) PutPlacement(id string, v record.Version, payload any) error {
+	data, err := record.Marshal(payload)
+	if err == nil {
+		_, err = p.table.PutPlacement(id, v, data)
+	}
+	return err
+}
+
+func (p *fakePeer) HTTP(to peer.ID) http.RoundTripper      { return noTripper(to) }
+func (p *fakePeer) Control(to peer.ID) http.RoundTripper   { return noTripper(to) }
+func (p *fakePeer) Fetch(context.Context) exchange.Fetcher { return nil }
+
+// noTripper names the peer that it would reach.
+type noTripper peer.ID
+
+func (n noTripper) RoundTrip(*http.Request) (*http.Response, error) {
+	return nil, errors.New("no network here")
+}
+
+// The Content of the scheduler.
+
+func (p *fakePeer) Add(context.Context, string, func(content.Progress)) (content.Content, error) {
+	return content.Content{}, errors.New("not used")
+}
+
+func (p *fakePeer) Pull(context.Context, cid.Cid, int64, string, content.BlockGetter, func(content.Progress)) (content.Content, error) {
+	return content.Content{}, errors.New("not used")
+}
+
+func (p *fakePeer) List() []content.Content { return slices.Collect(maps.Values(p.files)) }
+
+func (p *fakePeer) Get(c cid.Cid) (content.Content, error) {
+	f, ok := p.files[c]
+	if !ok {
+		return f, content.ErrNotFound
+	}
+	return f, nil
+}
+
+func (p *fakePeer) Path(c cid.Cid) (string, error) {
+	f, err := p.Get(c)
+	return f.Path, err
+}
+
+func (p *fakePeer) Remove(c cid.Cid, _ bool) error {
+	delete(p.files, c)
+	return nil
+}
+
+// fakeEngine pretends to be the engine of one peer. Load takes two seconds.
+type fakeEngine struct {
+	mu      sync.Mutex
+	fail    error // Of the next starts.
+	running map[*fakeProcess]bool
+	started int
+	used    uint64 // Memory of what runs.
+	most    uint64
+}
+
+const loadTime = 2 * time.Second
+
+func (e *fakeEngine) Build() Build { return Build{Commit: "80fb11a"} }
+
+func (e *fakeEngine) Devices(context.Context) ([]Device, error) { return nil, nil }
+
+func (e *fakeEngine) Start(ctx context.Context, l Launch) (Process, error) {
+	e.mu.Lock()
+	fail := e.fail
+	e.started++
+	e.mu.Unlock()
+	select {
+	case <-time.After(loadTime):
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	if fail != nil {
+		return nil, fail
+	}
+	p := &fakeProcess{e: e, need: l.Model.Need, done: make(chan struct{})}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.running == nil {
+		e.running = map[*fakeProcess]bool{}
+	}
+	e.running[p] = true
+	e.used += p.need
+	e.most = max(e.most, e.used)
+	return p, nil
+}
+
+func (e *fakeEngine) killAll() {
+	e.mu.Lock()
+	list := slices.Collect(maps.Keys(e.running))
+	e.mu.Unlock()
+	for _, p := range list {
+		p.end(errors.New("signal: killed"))
+	}
+}
+
+func (e *fakeEngine) count() int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return len(e.running)
+}
+
+type fakeProcess struct {
+	e    *fakeEngine
+	need uint64
+	once sync.Once
+	done chan struct{}
+	err  error
+}
+
+func (p *fakeProcess) end(err error) {
+	p.once.Do(func() {
+		p.e.mu.Lock()
+		delete(p.e.running, p)
+		p.e.used -= p.need
+		p.err = err
+		p.e.mu.Unlock()
+		close(p.done)
+	})
+}
+
+func (p *fakeProcess) Client() http.RoundTripper { return noTripper("") }
+func (p *fakeProcess) Device() string            { return "CPU" }
+func (p *fakeProcess) Done() <-chan struct{}     { return p.done }
+func (p *fakeProcess) Err() error                { return p.err }
+
+func (p *fakeProcess) Stop(context.Context) error {
+	p.end(nil)
+	return nil
+}
+
+// addModel registers a model that the given peers hold whole.
+func (c *cluster) addModel(name string, need uint64, holders ...*fakePeer) string {
+	c.t.Helper()
+	sum, err := mh.Sum([]byte(name), mh.SHA2_256, -1)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	root := cid.NewCidV1(cid.DagProtobuf, sum)
+	for _, p := range holders {
+		p.files[root] = content.Content{CID: root, Bytes: 1 << 20, Path: "/models/" + name, Complete: true}
+		if err := p.s.publishHoldings(); err != nil {
+			c.t.Fatal(err)
+		}
+	}
+	uid := "uid-" + name
+	model := Model{Name: name, CID: root.String(), Bytes: 1 << 20, Kind: "chat", Context: 1024, Slots: 1, Need: need}
+	if err := c.peers[0].PutShared(KindModel, uid, model); err != nil {
+		c.t.Fatal(err)
+	}
+	synctest.Wait()
+	return uid
+}
+
+// ready lists the names of the peers with a ready replica, as p sees it.
+func (p *fakePeer) ready(name string) []string {
+	m, err := p.s.Model(name)
+	if err != nil {
+		return nil
+	}
+	var names []string
+	for _, r := range m.Replicas {
+		if r.State == StateReady {
+			id, _ := peer.Decode(r.Peer)
+			names = append(names, p.NameOf(id))
+		}
+	}
+	return names
+}
+
+// bubble runs a test of a cluster under a clock of its own.
+func bubble(t *testing.T, n int, f func(t *testing.T, c *cluster)) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, n)
+		defer c.end()
+		c.pass(settledAfter + 5*time.Second)
+		f(t, c)
+	})
+}
+
+// pass lets time go by; the clock is the bubble's own.
+func (c *cluster) pass(d time.Duration) {
+	timer := time.NewTimer(d)
+	<-timer.C
+	synctest.Wait()
+}
+
+func (c *cluster) want(what string, got, want any) {
+	c.t.Helper()
+	if fmt.Sprint(got) != fmt.Sprint(want) {
+		c.t.Errorf("%s: %v, want %v", what, got, want)
+	}
+}
