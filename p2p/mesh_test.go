@@ -73,7 +73,10 @@ type machine struct {
 	key     crypto.PrivKey
 	storage *memory
 	blocks  blockstore.Blockstore
+	listen  []ma.Multiaddr
 	stop    func()
+
+	admission *Admission
 }
 
 func newMachine(t *testing.T) *machine {
@@ -82,7 +85,7 @@ func newMachine(t *testing.T) *machine {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &machine{key: key, storage: newMemory(), blocks: blockstore.NewBlockstore(dssync.MutexWrap(datastore.NewMapDatastore()))}
+	return &machine{key: key, listen: []ma.Multiaddr{ma.StringCast("/ip4/127.0.0.1/tcp/0")}, storage: newMemory(), blocks: blockstore.NewBlockstore(dssync.MutexWrap(datastore.NewMapDatastore()))}
 }
 
 func testLog(t *testing.T, name string) *slog.Logger {
@@ -98,7 +101,7 @@ func (m *machine) open(t *testing.T, mesh membership.MeshID, name string, ready 
 	n, err := New(Options{
 		Identity: m.key, Mesh: mesh, Storage: m.storage, Name: name, Agent: "relay/test", Blocks: m.blocks,
 		MayHave: func(_ peer.ID, trust membership.Trust, _ cid.Cid) bool { return trust == membership.TrustReplicas },
-		Listen:  []ma.Multiaddr{ma.StringCast("/ip4/127.0.0.1/tcp/0")},
+		Listen:  m.listen,
 		Log:     testLog(t, name),
 	})
 	if err != nil {
@@ -126,11 +129,17 @@ func (m *machine) open(t *testing.T, mesh membership.MeshID, name string, ready 
 
 func found(t *testing.T, name string) *machine {
 	t.Helper()
+	return foundOn(t, name, "/ip4/127.0.0.1/tcp/0")
+}
+
+func foundOn(t *testing.T, name, listen string) *machine {
+	t.Helper()
 	key, err := membership.NewMeshKey()
 	if err != nil {
 		t.Fatal(err)
 	}
 	m := newMachine(t)
+	m.listen = []ma.Multiaddr{ma.StringCast(listen)}
 	m.open(t, key.ID(), name, func(n *Node) error { return n.Found(key, name+"'s mesh") })
 	return m
 }

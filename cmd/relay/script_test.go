@@ -47,6 +47,12 @@ func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata",
 		RequireExplicitExec: true,
+		Condition: func(cond string) (bool, error) {
+			if cond == "root" {
+				return os.Geteuid() == 0, nil
+			}
+			return false, fmt.Errorf("unknown condition %q", cond)
+		},
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("XDG_CACHE_HOME", cache)
 			e.Setenv("RELAY_API_KEY", scriptKey)
@@ -59,7 +65,7 @@ func TestScripts(t *testing.T) {
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"up": cmdUp, "on": cmdOn, "crash": cmdCrash, "down": cmdDown, "eventually": cmdEventually,
-			"chat": cmdChat, "http": cmdHTTP, "gone": cmdGone, "invite": cmdInvite, "json": cmdJSON, "holdport": cmdHoldPort, "truncate": cmdTruncate,
+			"chat": cmdChat, "http": cmdHTTP, "gone": cmdGone, "invite": cmdInvite, "json": cmdJSON, "holdport": cmdHoldPort, "truncate": cmdTruncate, "killengine": cmdKillEngine, "tmpfs": cmdTmpfs,
 		},
 	})
 }
@@ -114,7 +120,7 @@ func (s *stage) end() {
 // environ is the script's environment with the state folder of one peer.
 func environ(ts *testscript.TestScript, name string) []string {
 	var env []string
-	for _, key := range []string{"PATH", "HOME", "TMPDIR", "XDG_CACHE_HOME", "RELAY_API_KEY", "RELAY_LLAMA_BIN", "RELAY_DEBUG", "SYSTEMROOT"} {
+	for _, key := range []string{"PATH", "HOME", "TMPDIR", "XDG_CACHE_HOME", "RELAY_API_KEY", "RELAY_LLAMA_BIN", "RELAY_MODELS_DIR", "RELAY_DEBUG", "SYSTEMROOT"} {
 		if v := ts.Getenv(key); v != "" {
 			env = append(env, key+"="+v)
 		}
@@ -469,6 +475,32 @@ func cmdGone(ts *testscript.TestScript, neg bool, args []string) {
 		}
 		return nil
 	})
+}
+
+// killengine NAME kills the llama-server processes of a peer.
+func cmdKillEngine(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: killengine NAME")
+	}
+	mark := []byte(stateOf(ts, args[0]) + string(filepath.Separator))
+	entries, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	ts.Check(err)
+	killed := 0
+	for _, path := range entries {
+		line, err := os.ReadFile(path)
+		if err != nil || !bytes.Contains(line, mark) || filepath.Base(string(bytes.SplitN(line, []byte{0}, 2)[0])) != "llama-server" {
+			continue
+		}
+		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path)))
+		ts.Check(err)
+		process, err := os.FindProcess(pid)
+		ts.Check(err)
+		ts.Check(process.Kill())
+		killed++
+	}
+	if killed == 0 {
+		ts.Fatalf("no engine of %s runs", args[0])
+	}
 }
 
 // invite NAME VARIABLE [flags…] makes an invite.

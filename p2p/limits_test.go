@@ -1,0 +1,126 @@
+package p2p
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+)
+
+// TestManyStreamsBetweenTwoPeers: the library's defaults let about 75 through.
+func TestManyStreamsBetweenTwoPeers(t *testing.T) {
+	const requests = 500
+	for _, transport := range []string{"/ip4/127.0.0.1/tcp/0", "/ip4/127.0.0.1/udp/0/quic-v1"} {
+		t.Run(transport, func(t *testing.T) {
+			attic := foundOn(t, "attic", transport)
+			release := make(chan struct{})
+			var waiting sync.WaitGroup
+			waiting.Add(maxStreamsPerPeer)
+			var mu sync.Mutex
+			served := 0
+			den := newMachine(t)
+			admission, err := Join(t.Context(), den.key, invite(t, attic, 1), "den", "relay/test")
+			if err != nil {
+				t.Fatal(err)
+			}
+			den.listen = addrs(transport)
+			den.open(t, admission.Mesh, "den", func(n *Node) error {
+				n.Serve(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+					mu.Lock()
+					served++
+					if served <= maxStreamsPerPeer {
+						waiting.Done()
+					}
+					mu.Unlock()
+					<-release
+					fmt.Fprint(w, "ok")
+				}), http.NotFoundHandler())
+				return n.Adopt(admission)
+			})
+			eventually(t, 10*time.Second, "both alive", seesAlive(attic, 2))
+			errs := make(chan error, requests)
+			for range requests {
+				go func() {
+					r, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://replica/x", nil)
+					response, err := attic.HTTP(den.Self()).RoundTrip(r)
+					if err != nil {
+						errs <- err
+						return
+					}
+					defer response.Body.Close()
+					if body, err := io.ReadAll(response.Body); err != nil || string(body) != "ok" {
+						errs <- fmt.Errorf("%q, %v", body, err)
+						return
+					}
+					errs <- nil
+				}()
+			}
+			waiting.Wait() // As many as one peer gets at a time are there at once; the others queue.
+			close(release)
+			for range requests {
+				if err := <-errs; err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+}
+
+// TestTwelvePeersJoinOneSeed, all at the same time, by one invite.
+func TestTwelvePeersJoinOneSeed(t *testing.T) {
+	const joiners = 12
+	attic := found(t, "attic")
+	inv := invite(t, attic, joiners)
+	machines := make([]*machine, joiners)
+	var all sync.WaitGroup
+	for i := range joiners {
+		machines[i] = newMachine(t)
+		all.Go(func() {
+			admission, err := Join(t.Context(), machines[i].key, inv, fmt.Sprintf("joiner%d", i), "relay/test")
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			machines[i].admission = &admission
+		})
+	}
+	all.Wait()
+	for i, m := range machines {
+		if m.admission != nil {
+			m.open(t, m.admission.Mesh, fmt.Sprintf("joiner%d", i), func(n *Node) error { return n.Adopt(*m.admission) })
+		}
+	}
+	for _, m := range append(machines, attic) {
+		eventually(t, 30*time.Second, "all are alive to one another", seesAlive(m, joiners+1))
+	}
+	if _, err := Join(t.Context(), newMachine(t).key, inv, "late", "relay/test"); reasonOf(err) != "invite_spent" {
+		t.Errorf("one more joined: %v", err)
+	}
+}
+
+// TestOneUseIsOneMember: of ten that use a single-use invite at once, one is in.
+func TestOneUseIsOneMember(t *testing.T) {
+	attic := found(t, "attic")
+	inv := invite(t, attic, 1)
+	results := make(chan error, 10)
+	for range cap(results) {
+		m := newMachine(t)
+		go func() {
+			_, err := Join(t.Context(), m.key, inv, "den", "relay/test")
+			results <- err
+		}()
+	}
+	in := 0
+	for range cap(results) {
+		if err := <-results; err == nil {
+			in++
+		} else if reasonOf(err) != "invite_spent" {
+			t.Errorf("refused with %v", err)
+		}
+	}
+	if members := len(attic.Roster().Members()); in != 1 || members != 2 {
+		t.Errorf("%d joined, %d are members", in, members)
+	}
+}
