@@ -18,6 +18,7 @@ build:
 ## engine: build llama.cpp once, into a cache outside the tree (minutes; then at once)
 .PHONY: engine
 engine:
+	@.ci/tools
 	@go run ./llama/build
 
 ## demo: three peers on this machine, one model, one of them killed (a second run takes seconds)
