@@ -42,6 +42,9 @@ type gate struct {
 	log    *slog.Logger
 	member func(peer.ID) (membership.Member, bool)
 
+	// cut is for tests: no connection to these peers stands.
+	cut func(peer.ID) bool
+
 	inner     network.StreamHandler
 	strangers *msmux.MultistreamMuxer[protocol.ID]
 
@@ -211,8 +214,10 @@ func (g *gate) sweep(now time.Time) {
 // InterceptPeerDial lets only members be dialled.
 func (g *gate) InterceptPeerDial(id peer.ID) bool {
 	_, ok := g.member(id)
-	return ok
+	return ok && !g.isCut(id)
 }
+
+func (g *gate) isCut(id peer.ID) bool { return g.cut != nil && g.cut(id) }
 
 // InterceptAddrDial lets every address of a member be dialled.
 func (g *gate) InterceptAddrDial(peer.ID, ma.Multiaddr) bool { return true }
@@ -222,6 +227,9 @@ func (g *gate) InterceptAccept(network.ConnMultiaddrs) bool { return true }
 
 // InterceptSecured lets members in, and strangers while there is room for them.
 func (g *gate) InterceptSecured(dir network.Direction, id peer.ID, _ network.ConnMultiaddrs) bool {
+	if g.isCut(id) {
+		return false
+	}
 	if _, ok := g.member(id); ok || dir == network.DirOutbound {
 		return true
 	}

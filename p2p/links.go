@@ -2,9 +2,7 @@ package p2p
 
 import (
 	"context"
-	"crypto/rand"
-	"io"
-	mathrand "math/rand/v2"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
@@ -19,10 +17,8 @@ import (
 const (
 	firstRedial = time.Second
 	lastRedial  = 15 * time.Second
-	probeBytes  = 8
-	// probeIdle is how long a probe stream may be silent before its end here
-	// gives it up.
-	probeIdle = 10 * time.Second
+	// askEvery is how often others are asked about one member that is silent.
+	askEvery = time.Second
 )
 
 // links keeps a connection to every member and watches who answers on it.
@@ -45,8 +41,9 @@ type link struct {
 	nextDial time.Time
 	backoff  time.Duration
 	dialing  bool
-	failed   bool // A dial was given up.
-	compared bool // Records were compared once.
+	failed   bool          // A dial was given up.
+	asked    time.Duration // When others were last asked about it.
+	compared bool          // Records were compared once.
 }
 
 func newLinks(n *Node) *links {
@@ -109,6 +106,10 @@ func (l *links) attend(ctx context.Context, probes *sync.WaitGroup) {
 			k = &link{probe: make(chan struct{}, 1)}
 			l.members[m.ID] = k
 		}
+		if at := l.now(); k.seen.Doubtful(at) && at-k.asked >= askEvery && k.seen.State(at) != liveness.Gone {
+			k.asked = at
+			probes.Go(func() { l.askWitnesses(ctx, m.ID, k) })
+		}
 		switch connected := l.n.host.Network().Connectedness(m.ID) == network.Connected; {
 		case connected:
 			k.backoff, k.nextDial = 0, time.Time{}
@@ -149,7 +150,7 @@ func (l *links) dial(ctx context.Context, id peer.ID, k *link) {
 	if err != nil {
 		k.failed = true
 		k.backoff = min(max(2*k.backoff, firstRedial), lastRedial)
-		k.nextDial = time.Now().Add(k.backoff/2 + mathrand.N(k.backoff))
+		k.nextDial = time.Now().Add(k.backoff/2 + rand.N(k.backoff))
 		l.n.log.Debug("member not reached", "peer", short(id), "error", err)
 	}
 	l.wake()
@@ -157,11 +158,9 @@ func (l *links) dial(ctx context.Context, id peer.ID, k *link) {
 
 // watch probes one member on one kept stream for as long as it is connected.
 func (l *links) watch(ctx context.Context, id peer.ID, k *link) {
-	var s network.Stream
+	var p *prober
 	defer func() {
-		if s != nil {
-			_ = s.Reset()
-		}
+		p.stop()
 		l.mu.Lock()
 		k.running = false
 		l.mu.Unlock()
@@ -169,17 +168,11 @@ func (l *links) watch(ctx context.Context, id peer.ID, k *link) {
 	tick := time.NewTicker(liveness.ProbeEvery)
 	defer tick.Stop()
 	for l.n.host.Network().Connectedness(id) == network.Connected && l.n.isMember(id) {
-		if s == nil {
-			s = l.openProbe(ctx, id)
+		if p.broken() {
+			p.stop()
+			p = l.newProber(ctx, id, func(rtt time.Duration) { l.answered(k, rtt) })
 		}
-		if s != nil {
-			if rtt, err := probe(s); err == nil {
-				l.answered(id, k, rtt)
-			} else {
-				_ = s.Reset()
-				s = nil
-			}
-		}
+		p.send()
 		select {
 		case <-ctx.Done():
 			return
@@ -192,56 +185,7 @@ func (l *links) watch(ctx context.Context, id peer.ID, k *link) {
 	}
 }
 
-func (l *links) openProbe(ctx context.Context, id peer.ID) network.Stream {
-	ctx, cancel := context.WithTimeout(network.WithNoDial(ctx, "probe"), 2*liveness.AnswerWithin)
-	defer cancel()
-	s, err := l.n.host.NewStream(ctx, id, ProtocolProbe)
-	if err != nil {
-		return nil
-	}
-	return s
-}
-
-// probe sends a number and wants it back in time.
-func probe(s network.Stream) (time.Duration, error) {
-	var out, in [probeBytes]byte
-	_, _ = rand.Read(out[:])
-	begin := time.Now()
-	if err := s.SetDeadline(begin.Add(liveness.AnswerWithin)); err != nil {
-		return 0, err
-	}
-	if _, err := s.Write(out[:]); err != nil {
-		return 0, err
-	}
-	if _, err := io.ReadFull(s, in[:]); err != nil {
-		return 0, err
-	}
-	if in != out {
-		return 0, io.ErrUnexpectedEOF
-	}
-	return time.Since(begin), nil
-}
-
-// handleProbe gives every number back.
-func (l *links) handleProbe(s network.Stream) {
-	l.n.goWork(func() {
-		defer s.Close()
-		buffer := make([]byte, probeBytes)
-		for {
-			_ = s.SetDeadline(time.Now().Add(probeIdle))
-			if _, err := io.ReadFull(s, buffer); err != nil {
-				_ = s.Reset()
-				return
-			}
-			if _, err := s.Write(buffer); err != nil {
-				_ = s.Reset()
-				return
-			}
-		}
-	})
-}
-
-func (l *links) answered(id peer.ID, k *link, rtt time.Duration) {
+func (l *links) answered(k *link, rtt time.Duration) {
 	l.mu.Lock()
 	before := k.seen.State(l.now())
 	k.seen.Answer(l.now(), rtt)
@@ -254,7 +198,8 @@ func (l *links) answered(id peer.ID, k *link, rtt time.Duration) {
 func (l *links) gone(k *link) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return k.seen.Ever && k.seen.State(l.now()) == liveness.Gone
+	_, ever := k.seen.Silence(l.now())
+	return ever && k.seen.State(l.now()) == liveness.Gone
 }
 
 // tellChanges signals whoever plans by the states when one is another.
@@ -352,8 +297,10 @@ func (n *Node) Peers() []Peer {
 		p := Peer{Member: m, State: liveness.Gone, Silence: -1}
 		if m.ID == n.self {
 			p.Self, p.State, p.Silence = true, liveness.Alive, 0
-		} else if k := n.links.members[m.ID]; k != nil && k.seen.Ever {
-			p.State, p.RTT, p.Silence = k.seen.State(now), k.seen.RTT, now-k.seen.Heard
+		} else if k := n.links.members[m.ID]; k != nil {
+			if silence, ever := k.seen.Silence(now); ever {
+				p.State, p.RTT, p.Silence = k.seen.State(now), k.seen.RTT(), silence
+			}
 		}
 		if conns := n.host.Network().ConnsToPeer(m.ID); len(conns) > 0 {
 			addr := conns[0].RemoteMultiaddr()

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -316,4 +317,49 @@ func TestClientsGetNoBlocks(t *testing.T) {
 	if _, err := phone.Fetch(ctx).GetBlock(ctx, block.Cid()); err == nil {
 		t.Error("a client got a block")
 	}
+}
+
+// TestCutOffFromOneOtherIsNotGone: den and cellar lose each other, attic hears
+// both; so neither is gone to the other, and both are alive again when the cut
+// ends.
+func TestCutOffFromOneOtherIsNotGone(t *testing.T) {
+	attic := found(t, "attic")
+	inv := invite(t, attic, 2)
+	var cut atomic.Bool
+	machines := []*machine{newMachine(t), newMachine(t)}
+	for i, m := range machines {
+		admission, err := Join(t.Context(), m.key, inv, fmt.Sprintf("m%d", i), "relay/test")
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.open(t, admission.Mesh, fmt.Sprintf("m%d", i), func(n *Node) error {
+			n.gate.cut = func(id peer.ID) bool { return cut.Load() && id != attic.Self() }
+			return n.Adopt(admission)
+		})
+	}
+	den, cellar := machines[0], machines[1]
+	for _, m := range []*machine{attic, den, cellar} {
+		eventually(t, 10*time.Second, "three alive", seesAlive(m, 3))
+	}
+	cut.Store(true)
+	if err := den.host.Network().ClosePeer(cellar.Self()); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, 3*time.Second, "suspect", func() bool { return stateOf(den, cellar) == liveness.Suspect })
+	until := time.NewTimer(2 * liveness.GoneAfter)
+	defer until.Stop()
+	look := time.NewTicker(50 * time.Millisecond)
+	defer look.Stop()
+	for passed := false; !passed; {
+		select {
+		case <-until.C:
+			passed = true
+		case <-look.C:
+			if a, b := stateOf(den, cellar), stateOf(cellar, den); a != liveness.Suspect || b != liveness.Suspect {
+				t.Fatalf("cut off from one another they are %s and %s", a, b)
+			}
+		}
+	}
+	cut.Store(false)
+	eventually(t, 20*time.Second, "alive again", seesAlive(den, 3))
 }

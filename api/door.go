@@ -1,0 +1,180 @@
+package api
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"relay/scheduler"
+)
+
+// Door is a peer's /v1: the entrance for clients, and the way in for requests
+// that another peer's door forwards. It starts nothing by itself.
+type Door struct {
+	opt   DoorOptions
+	guard *guard
+	held  *held
+}
+
+// NewDoor checks the options.
+func NewDoor(opt DoorOptions) (*Door, error) {
+	if err := opt.Validate(); err != nil {
+		return nil, err
+	}
+	opt = opt.withDefaults()
+	return &Door{opt: opt, guard: newGuard(opt.Listen), held: &held{max: opt.MaxHeld}}, nil
+}
+
+// route is one path of the entrance.
+type route struct {
+	method string
+	// open routes need no key.
+	open  bool
+	serve func(w http.ResponseWriter, r *http.Request, c *call)
+}
+
+// lookup finds the route of a path. There is no cleaning and no redirect of
+// paths: a redirect is HTML.
+func (d *Door) lookup(path string) (name string, rt route, ok bool) {
+	switch path {
+	case "/healthz":
+		return path, route{http.MethodGet, true, d.healthz}, true
+	case "/readyz":
+		return path, route{http.MethodGet, true, d.readyz}, true
+	case "/v1/models":
+		return path, route{http.MethodGet, false, d.listModels}, true
+	case "/v1/chat/completions", "/v1/completions":
+		return path, route{http.MethodPost, false, d.completions}, true
+	}
+	if id, found := strings.CutPrefix(path, "/v1/models/"); found && id != "" {
+		return "/v1/models/{id}", route{http.MethodGet, false, d.showModel}, true
+	}
+	return "", route{}, false
+}
+
+// shownRoutes is what a 404 says there is.
+const shownRoutes = "GET /v1/models, GET /v1/models/{id}, POST /v1/chat/completions, POST /v1/completions"
+
+// Handler is the entrance for clients.
+func (d *Door) Handler() http.Handler {
+	return d.calls("request", func(w http.ResponseWriter, r *http.Request, c *call) {
+		if no := d.guard.check(r); no != nil {
+			d.refuse(w, c, no)
+			return
+		}
+		if r.Header.Get(headerHop) != "" {
+			d.refuse(w, c, refuse(scheduler.HopRefused, "this request was already forwarded by a relay door, and comes back to one: requests go from the entrance to the peer that serves, no further"))
+			return
+		}
+		name, rt, ok := d.lookup(r.URL.Path)
+		if !ok {
+			d.refuse(w, c, refuse(scheduler.RouteNotFound, "there is no %s %s here; there is: %s", clip(r.Method, 20), clip(r.URL.Path, 100), shownRoutes))
+			return
+		}
+		c.route = name
+		if r.Method != rt.method && !(r.Method == http.MethodHead && rt.method == http.MethodGet) {
+			w.Header().Set("Allow", rt.method)
+			d.refuse(w, c, refuse(scheduler.MethodNotAllowed, "%s takes %s, not %s", name, rt.method, clip(r.Method, 20)))
+			return
+		}
+		if !rt.open {
+			id, no := d.authorize(r)
+			if no != nil {
+				d.refuse(w, c, no)
+				return
+			}
+			c.keyID = id
+		}
+		rt.serve(w, r, c)
+	})
+}
+
+// calls wraps what serves one request: its id, its log line, and an answer even
+// when relay itself fails.
+func (d *Door) calls(kind string, serve func(http.ResponseWriter, *http.Request, *call)) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		c := newCall(r)
+		w.Header().Set(headerRequestID, c.id)
+		w.Header().Set("Cache-Control", "no-store")
+		if t := d.opt.Deadlines.ReadHeader; t > 0 && r.Body != http.NoBody {
+			// For a body that nobody asks for: net/http reads some of it before
+			// it answers. readBody gives those that are wanted their own time.
+			http.NewResponseController(w).SetReadDeadline(time.Now().Add(t))
+		}
+		counted := &countingWriter{ResponseWriter: w, call: c}
+		defer func() {
+			if p := recover(); p != nil && !isAbort(p) {
+				d.opt.Log.Error("panic", "request_id", c.id, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+				no := internal(fmt.Errorf("panic: %v", p), c.id)
+				if c.status == 0 {
+					d.refuse(counted, c, no)
+				} else {
+					c.refused(no)
+					c.aborted = true
+				}
+			}
+			c.log(d.opt.Log, kind)
+			if c.aborted {
+				panic(http.ErrAbortHandler)
+			}
+		}()
+		serve(counted, r, c)
+	})
+}
+
+func isAbort(p any) bool {
+	err, ok := p.(error)
+	return ok && errors.Is(err, http.ErrAbortHandler)
+}
+
+// refuse answers with a refusal and notes it.
+func (d *Door) refuse(w http.ResponseWriter, c *call, no *refusal) {
+	c.refused(no)
+	if c.tries > 0 {
+		w.Header().Set(headerAttempts, fmt.Sprint(c.tries))
+		if c.peer != "" {
+			w.Header().Set(headerPeer, c.peer)
+		}
+	}
+	no.write(w)
+}
+
+// countingWriter notes what goes out.
+type countingWriter struct {
+	http.ResponseWriter
+	call *call
+}
+
+func (w *countingWriter) WriteHeader(status int) {
+	if w.call.status == 0 && status >= 200 {
+		w.call.status = status
+	}
+	w.ResponseWriter.WriteHeader(status)
+}
+
+func (w *countingWriter) Write(b []byte) (int, error) {
+	if w.call.status == 0 {
+		w.call.status = http.StatusOK
+	}
+	n, err := w.ResponseWriter.Write(b)
+	w.call.bytes += int64(n)
+	return n, err
+}
+
+// Unwrap lets http.ResponseController through.
+func (w *countingWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+func (d *Door) healthz(w http.ResponseWriter, _ *http.Request, _ *call) {
+	writeJSON(w, http.StatusOK, []byte(`{"status":"ok"}`))
+}
+
+func (d *Door) readyz(w http.ResponseWriter, _ *http.Request, _ *call) {
+	if err := d.opt.Ready(); err != nil {
+		writeJSON(w, http.StatusServiceUnavailable, encodeJSON(map[string]string{"status": "not_ready", "message": err.Error()}))
+		return
+	}
+	writeJSON(w, http.StatusOK, []byte(`{"status":"ready"}`))
+}

@@ -1,0 +1,195 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"time"
+
+	"relay/scheduler"
+)
+
+// hopRefusal is how a peer's door tells another's why it does not serve.
+type hopRefusal struct {
+	Reason  string `json:"reason"`
+	Message string `json:"message"`
+	Retry   string `json:"retry"`
+	// RetryAfter is in seconds; 0 means that there is no hint.
+	RetryAfter int `json:"retry_after,omitempty"`
+}
+
+func (r *refusal) hop() hopRefusal {
+	v := r.verdict()
+	return hopRefusal{Reason: string(r.reason), Message: r.message, Retry: string(v.retry), RetryAfter: int((v.after + time.Second - 1) / time.Second)}
+}
+
+// parseHopRefusal reads another peer's refusal; what it does not understand
+// becomes a failure there.
+func parseHopRefusal(b []byte, who string) *refusal {
+	var h hopRefusal
+	if err := json.Unmarshal(b, &h); err != nil || !slices.Contains(scheduler.Reasons(), scheduler.Reason(h.Reason)) {
+		no := refuse(scheduler.EngineFailed, "%s refused in words that this version does not know", who)
+		no.cause = fmt.Errorf("hop refusal of %d bytes, reason %.60q: %w", len(b), h.Reason, err)
+		return no
+	}
+	no := refuse(scheduler.Reason(h.Reason), "%s", clip(h.Message, 2000))
+	switch retry := scheduler.Retry(h.Retry); retry {
+	case scheduler.RetryElsewhere, scheduler.RetryLater, scheduler.RetryNever:
+		no.retry = retry
+	}
+	if h.RetryAfter > 0 && h.RetryAfter < 1<<20 {
+		no.after = time.Duration(h.RetryAfter) * time.Second
+	}
+	return no
+}
+
+func readHopRefusal(resp *http.Response, who string) *refusal {
+	b, err := io.ReadAll(io.LimitReader(resp.Body, 16<<10))
+	no := parseHopRefusal(b, who)
+	if err != nil {
+		no.cause = err
+	}
+	return no
+}
+
+// HopHandler serves what other peers' doors forward. It must only be reachable
+// by members: the peer that asks is taken from DoorOptions.HopPeer. What comes
+// here is never forwarded again.
+func (d *Door) HopHandler() http.Handler {
+	return d.calls("hop", d.hop)
+}
+
+func (d *Door) hop(w http.ResponseWriter, r *http.Request, c *call) {
+	c.from = d.opt.HopPeer(r.Context())
+	c.peer = "" // this one
+	uid := r.Header.Get(headerModel)
+	c.keyID, c.model = clip(r.Header.Get(headerKey), 64), clip(uid, 128)
+	name, rt, ok := d.lookup(r.URL.Path)
+	c.route = name
+	switch marks := r.Header.Values(headerHop); {
+	case c.from == "":
+		d.refuseHop(w, c, refuse(scheduler.NotMember, "only members of the mesh may forward requests here"))
+		return
+	case !slices.Equal(marks, []string{"1"}):
+		d.refuseHop(w, c, refuse(scheduler.HopRefused, "a request is forwarded once, from its entrance to the peer that serves; this one was forwarded %d times", len(marks)))
+		return
+	case !ok || rt.method != http.MethodPost:
+		d.refuseHop(w, c, refuse(scheduler.RouteNotFound, "%s is not forwarded between peers", clip(r.URL.Path, 100)))
+		return
+	case r.Method != rt.method:
+		d.refuseHop(w, c, refuse(scheduler.MethodNotAllowed, "%s takes %s, not %s", name, rt.method, clip(r.Method, 20)))
+		return
+	case uid == "":
+		d.refuseHop(w, c, invalid("", "the forwarded request does not say which model it is for"))
+		return
+	}
+	buf, no := d.readBody(w, r)
+	defer buf.drop()
+	if no != nil {
+		d.refuseHop(w, c, no)
+		return
+	}
+	began := time.Now()
+	lease, err := d.opt.Scheduler.Serve(r.Context(), uid)
+	c.routed = time.Since(began)
+	if err != nil {
+		if r.Context().Err() != nil {
+			c.gone(r.Context())
+			return
+		}
+		d.refuseHop(w, c, refusalOf(err, c.id))
+		return
+	}
+	end := errPanicked
+	defer func() { lease.Done(end) }()
+	end = d.serveHop(w, r, c, lease, buf.b)
+}
+
+// refuseHop answers another door with a refusal.
+func (d *Door) refuseHop(w http.ResponseWriter, c *call, no *refusal) {
+	c.refused(no)
+	w.Header().Set(headerRefusal, string(no.reason))
+	writeJSON(w, no.verdict().status, encodeJSON(no.hop()))
+}
+
+// serveHop asks this peer's engine and passes on what it says, byte by byte:
+// the entrance reads it. The error is what the lease ends with.
+func (d *Door) serveHop(w http.ResponseWriter, r *http.Request, c *call, lease scheduler.Lease, body []byte) error {
+	ctx := r.Context()
+	out := onward(ctx, r.URL.Path, payload{body}, c.id)
+	out.Close = true
+	resp, err := roundTrip(lease.Client, out)
+	if err != nil {
+		if ctx.Err() != nil {
+			c.gone(ctx)
+			return context.Canceled
+		}
+		no := refuse(scheduler.EngineFailed, "the engine did not answer")
+		no.cause = err
+		d.refuseHop(w, c, no)
+		return no
+	}
+	defer resp.Body.Close()
+
+	h := w.Header()
+	h.Set("Content-Type", resp.Header.Get("Content-Type"))
+	stream := resp.ContentLength < 0
+	if stream {
+		c.stream = true
+		h.Set("Trailer", headerBroken)
+	} else {
+		h.Set("Content-Length", fmt.Sprint(resp.ContentLength))
+	}
+	w.WriteHeader(resp.StatusCode)
+	rc := http.NewResponseController(w)
+	if d.opt.Deadlines.Write > 0 {
+		defer rc.SetWriteDeadline(time.Time{})
+	}
+	rc.Flush() // the entrance sees at once that its request is being worked on
+	chunk := make([]byte, 16<<10)
+	for {
+		n, err := resp.Body.Read(chunk)
+		if n > 0 {
+			if c.first == 0 {
+				c.first = time.Since(c.began)
+			}
+			if d.opt.Deadlines.Write > 0 {
+				rc.SetWriteDeadline(time.Now().Add(d.opt.Deadlines.Write))
+			}
+			_, werr := w.Write(chunk[:n])
+			if werr == nil {
+				werr = rc.Flush()
+			}
+			if werr != nil {
+				c.gone(ctx)
+				c.cause = werr
+				c.aborted = true
+				return context.Canceled
+			}
+		}
+		switch {
+		case err == io.EOF: // itself: what ends a link may wrap it
+			if resp.StatusCode >= 500 {
+				return refuse(scheduler.EngineFailed, "the engine answered %d", resp.StatusCode)
+			}
+			return nil
+		case err != nil && ctx.Err() != nil:
+			c.gone(ctx)
+			c.aborted = true
+			return context.Canceled
+		case err != nil:
+			no := refuse(scheduler.EngineFailed, "the engine there ended in the middle of its work")
+			no.cause = err
+			c.refused(no)
+			if stream {
+				h.Set(headerBroken, string(encodeJSON(no.hop())))
+			} else {
+				c.aborted = true // a body shorter than its length says it
+			}
+			return no
+		}
+	}
+}

@@ -1,0 +1,154 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+
+	"relay/scheduler"
+)
+
+// refusal is why a request gets no answer, as the asker is told.
+type refusal struct {
+	reason  scheduler.Reason
+	message string
+	// status, retry and after replace the table's where they are set.
+	status int
+	retry  scheduler.Retry
+	after  time.Duration
+	// param is the field of the request that is at fault, or empty.
+	param string
+	// answered says that a living engine or peer said this, so that it is what
+	// the client is told when there is no other replica to ask soon.
+	answered bool
+	// cause goes to the log only.
+	cause error
+}
+
+func (r *refusal) Error() string  { return r.message }
+func (r *refusal) Reason() string { return string(r.reason) }
+func (r *refusal) Unwrap() error  { return r.cause }
+
+func refuse(why scheduler.Reason, format string, args ...any) *refusal {
+	return &refusal{reason: why, message: fmt.Sprintf(format, args...)}
+}
+
+// invalid is a 400 that names the field at fault; param may be empty.
+func invalid(param, format string, args ...any) *refusal {
+	r := refuse(scheduler.InvalidRequest, format, args...)
+	r.param = param
+	return r
+}
+
+// refusalOf puts any error into words that may be shown. An error without a
+// reason is relay's own fault: its text stays in the log, under the reference.
+func refusalOf(err error, reference string) *refusal {
+	var own *refusal
+	if errors.As(err, &own) {
+		return own
+	}
+	var e *scheduler.Error
+	if errors.As(err, &e) {
+		if _, known := verdictOf(e.Why); known && e.Why != scheduler.Internal {
+			return &refusal{reason: e.Why, message: e.Message, retry: e.Retry, after: e.RetryAfter, cause: err}
+		}
+		return internal(err, reference)
+	}
+	if why := scheduler.ReasonOf(err); why != scheduler.Internal {
+		if _, known := verdictOf(why); known {
+			return &refusal{reason: why, message: err.Error(), cause: err}
+		}
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		r := refuse(scheduler.Timeout, "relay waited for as long as it may and no peer answered; ask again")
+		r.cause = err
+		return r
+	}
+	return internal(err, reference)
+}
+
+func internal(err error, reference string) *refusal {
+	r := refuse(scheduler.Internal, "relay itself failed at this request; this peer's log says more under %s", reference)
+	r.cause = err
+	return r
+}
+
+// verdict is the table's row with the refusal's own values put over it.
+func (r *refusal) verdict() verdict {
+	v, _ := verdictOf(r.reason)
+	if r.status != 0 {
+		v.status = r.status
+	}
+	if r.retry != "" {
+		v.retry = r.retry
+	}
+	if r.after != 0 {
+		v.after = r.after
+	}
+	return v
+}
+
+// body is the refusal in OpenAI's shape, without a newline at its end.
+func (r *refusal) body() []byte {
+	var param any
+	if r.param != "" {
+		param = r.param
+	}
+	type shape struct {
+		Message string `json:"message"`
+		Type    string `json:"type"`
+		Param   any    `json:"param"`
+		Code    string `json:"code"`
+	}
+	return encodeJSON(map[string]shape{"error": {r.message, r.verdict().kind, param, string(r.reason)}})
+}
+
+// event is the refusal as the event that ends a stream.
+func (r *refusal) event() []byte {
+	return append(append([]byte("data: "), r.body()...), "\n\n"...)
+}
+
+// write answers with the refusal. Nothing may have been written before.
+func (r *refusal) write(w http.ResponseWriter) {
+	v := r.verdict()
+	if v.after > 0 && (v.status == http.StatusServiceUnavailable || v.status == http.StatusTooManyRequests) {
+		w.Header().Set("Retry-After", seconds(v.after))
+	}
+	if v.status == http.StatusUnauthorized {
+		w.Header().Set("WWW-Authenticate", "Bearer")
+	}
+	writeJSON(w, v.status, r.body())
+}
+
+// seconds rounds up, as Retry-After counts in whole ones.
+func seconds(d time.Duration) string {
+	return strconv.FormatInt(int64((d+time.Second-1)/time.Second), 10)
+}
+
+// writeJSON answers with a body that is JSON already; it ends with a newline,
+// for those who read it in a terminal.
+func writeJSON(w http.ResponseWriter, status int, body []byte) {
+	body = append(body, '\n')
+	h := w.Header()
+	h.Set("Content-Type", "application/json; charset=utf-8")
+	h.Set("Content-Length", strconv.Itoa(len(body)))
+	h.Set("X-Content-Type-Options", "nosniff")
+	w.WriteHeader(status)
+	w.Write(body)
+}
+
+// encodeJSON is JSON without HTML escapes. What is given to it can be encoded.
+func encodeJSON(v any) []byte {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		return []byte(`{"error":{"message":"relay could not write its answer","type":"server_error","param":null,"code":"internal"}}`)
+	}
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
+}

@@ -1,0 +1,174 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+)
+
+// stopType says why an answer ended, in llama-server's words.
+type stopType string
+
+const (
+	stopEOS   stopType = "eos"
+	stopWord  stopType = "word"
+	stopLimit stopType = "limit"
+)
+
+// piece is one token of an answer and the text that may be shown with it: empty
+// while it may be the beginning of a stop string.
+type piece struct {
+	id   int
+	text string
+	nth  int // from 1
+}
+
+// answer is what one task came to.
+type answer struct {
+	task
+	slot        int
+	pieces      []piece
+	text        string
+	stop        stopType
+	stopWord    string
+	prefillTime time.Duration
+	decode      time.Duration
+}
+
+// These end an answer the way its fault says.
+var (
+	errDie   = errors.New("the connection is cut, as asked for")
+	errEnd   = errors.New("the answer ends early, as asked for")
+	errWrong = errors.New("wrong bytes, as asked for")
+)
+
+// generate computes one task in the slot it is given. each sees every piece as
+// it comes; silent is called now and then while there is nothing to see.
+func (s *Server) generate(ctx context.Context, t task, slot int, f *Fault, each func(piece) error, silent func() error) (answer, error) {
+	a := answer{task: t, slot: slot}
+	began := time.Now()
+	if err := pause(ctx, perToken(s.opt.PrefillRate, len(t.ids)), silent); err != nil {
+		return a, err
+	}
+	a.prefillTime = time.Since(began)
+	began = time.Now()
+
+	c := newChain(t.seed)
+	for _, id := range t.ids {
+		c = c.add(id)
+	}
+	var held string
+	for {
+		if f != nil && len(a.pieces) == f.After {
+			if err := strike(ctx, f.Kind, silent); err != nil {
+				return a, err
+			}
+		}
+		if err := pause(ctx, perToken(s.opt.DecodeRate, 1), silent); err != nil {
+			return a, err
+		}
+		id := c.next(t.ignoreEOS)
+		c = c.add(id)
+		p := piece{id: id, nth: len(a.pieces) + 1}
+		switch full := len(t.ids)+p.nth >= s.opt.Context; {
+		case id == tokenEOS:
+			p.text, held, a.stop = held, "", stopEOS
+		default:
+			p.text, held, a.stopWord = split(held+Piece(id), t.stop)
+			if a.stopWord != "" {
+				a.stop = stopWord
+			} else if p.nth == t.max || full {
+				p.text, held, a.stop = p.text+held, "", stopLimit
+			}
+		}
+		a.pieces = append(a.pieces, p)
+		a.text += p.text
+		a.decode = time.Since(began)
+		if err := each(p); err != nil {
+			return a, err
+		}
+		if a.stop != "" {
+			return a, nil
+		}
+	}
+}
+
+// split parts text into what may be shown and what may yet become a stop
+// string; word is the stop string that is there in full, which ends the text.
+func split(text string, stops []string) (show, hold, word string) {
+	at := -1
+	for _, s := range stops {
+		if i := strings.Index(text, s); s != "" && i >= 0 && (at < 0 || i < at) {
+			at, word = i, s
+		}
+	}
+	if at >= 0 {
+		return text[:at], "", word
+	}
+	longest := 0
+	for _, s := range stops {
+		for n := min(len(s), len(text)); n > longest; n-- {
+			if strings.HasSuffix(text, s[:n]) {
+				longest = n
+			}
+		}
+	}
+	return text[:len(text)-longest], text[len(text)-longest:], ""
+}
+
+// strike does what a fault in the middle of an answer does.
+func strike(ctx context.Context, kind FaultKind, silent func() error) error {
+	switch kind {
+	case FaultStall:
+		for {
+			if err := pause(ctx, time.Hour, silent); err != nil {
+				return err
+			}
+		}
+	case FaultDie:
+		return errDie
+	case FaultWrong:
+		return errWrong
+	case FaultEnd:
+		return errEnd
+	}
+	return nil
+}
+
+func perToken(rate float64, tokens int) time.Duration {
+	if rate <= 0 {
+		return 0
+	}
+	return time.Duration(float64(tokens) / rate * float64(time.Second))
+}
+
+// pingKey carries a request's ping interval in its context.
+type pingKey struct{}
+
+// pause waits, and calls silent every ping interval.
+func pause(ctx context.Context, d time.Duration, silent func() error) error {
+	if d <= 0 {
+		return ctx.Err()
+	}
+	over := time.NewTimer(d)
+	defer over.Stop()
+	var ping <-chan time.Time
+	if every, _ := ctx.Value(pingKey{}).(time.Duration); every > 0 && every < d {
+		t := time.NewTicker(every)
+		defer t.Stop()
+		ping = t.C
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-over.C:
+			return nil
+		case <-ping:
+			if err := silent(); err != nil {
+				return err
+			}
+		}
+	}
+}

@@ -1,0 +1,236 @@
+package sim
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"testing"
+)
+
+var record = flag.String("record", "", "address of a real llama-server whose answers become testdata/engine.json, such as http://127.0.0.1:8080")
+
+// exchange is one question and what llama-server said to it.
+type exchange struct {
+	Name   string `json:"name"`
+	Path   string `json:"path"`
+	Body   string `json:"body,omitempty"` // empty: GET
+	Status int    `json:"status"`
+	Type   string `json:"type"`
+	Answer string `json:"answer"`
+}
+
+func questions() []exchange {
+	const hello = `"messages":[{"role":"user","content":"hello"}],"max_tokens":3,"temperature":0,"ignore_eos":true`
+	const what = `"prompt":"What is","max_tokens":3,"temperature":0,"ignore_eos":true`
+	return []exchange{
+		{Name: "health", Path: "/health"},
+		{Name: "models", Path: "/v1/models"},
+		{Name: "props", Path: "/props"},
+		{Name: "no route", Path: "/nosuch"},
+		{Name: "chat", Path: "/v1/chat/completions", Body: `{` + hello + `}`},
+		{Name: "chat stream", Path: "/v1/chat/completions", Body: `{"stream":true,` + hello + `}`},
+		{Name: "chat stream usage", Path: "/v1/chat/completions", Body: `{"stream":true,"stream_options":{"include_usage":true},` + hello + `}`},
+		{Name: "chat logprobs", Path: "/v1/chat/completions", Body: `{"logprobs":true,"top_logprobs":1,` + hello + `}`},
+		{Name: "chat stream logprobs", Path: "/v1/chat/completions", Body: `{"stream":true,"logprobs":true,"top_logprobs":1,` + hello + `}`},
+		{Name: "chat twice", Path: "/v1/chat/completions", Body: `{"n":2,` + hello + `}`},
+		{Name: "chat parts", Path: "/v1/chat/completions", Body: `{"messages":[{"role":"user","content":[{"type":"text","text":"a"}]}],"max_tokens":1,"ignore_eos":true}`},
+		{Name: "chat no tokens", Path: "/v1/chat/completions", Body: `{"messages":[{"role":"user","content":"a"}],"max_tokens":0,"ignore_eos":true}`},
+		{Name: "completion", Path: "/v1/completions", Body: `{` + what + `}`},
+		{Name: "completion stream", Path: "/v1/completions", Body: `{"stream":true,` + what + `}`},
+		{Name: "completion stream usage", Path: "/v1/completions", Body: `{"stream":true,"stream_options":{"include_usage":true},` + what + `}`},
+		{Name: "completion logprobs", Path: "/v1/completions", Body: `{"logprobs":1,"prompt":"What is","max_tokens":2,"temperature":0}`},
+		{Name: "completion of ids", Path: "/v1/completions", Body: `{"prompt":[1,50,60],"max_tokens":2,"ignore_eos":true}`},
+		{Name: "completion of a mix", Path: "/v1/completions", Body: `{"prompt":[1,50,"ab"],"max_tokens":2,"ignore_eos":true}`},
+		{Name: "completion of two", Path: "/v1/completions", Body: `{"prompt":["a","b"],"max_tokens":1,"ignore_eos":true}`},
+		{Name: "native", Path: "/completion", Body: `{"prompt":"What is","n_predict":2,"temperature":0,"ignore_eos":true}`},
+		{Name: "native tokens", Path: "/completion", Body: `{"prompt":"What is","n_predict":2,"return_tokens":true,"ignore_eos":true}`},
+		{Name: "native probs", Path: "/completion", Body: `{"prompt":"What is","n_predict":2,"n_probs":1,"ignore_eos":true}`},
+		{Name: "native stream", Path: "/completion", Body: `{"prompt":[1,50,60],"n_predict":2,"stream":true,"return_tokens":true,"ignore_eos":true}`},
+		{Name: "tokenize", Path: "/tokenize", Body: `{"content":"hello <|user|>x","add_special":true}`},
+		{Name: "tokenize pieces", Path: "/tokenize", Body: `{"content":"h\u00e9","with_pieces":true}`},
+		{Name: "tokenize nothing", Path: "/tokenize", Body: `{}`},
+		{Name: "detokenize", Path: "/detokenize", Body: `{"tokens":[1,50,60]}`},
+		{Name: "detokenize nothing", Path: "/detokenize", Body: `{}`},
+		{Name: "detokenize beyond", Path: "/detokenize", Body: `{"tokens":[99999]}`},
+		{Name: "template", Path: "/apply-template", Body: `{"messages":[{"role":"user","content":"hi"},{"role":"assistant","content":"yo"},{"role":"user","content":"b"}]}`},
+		{Name: "template prefill", Path: "/apply-template", Body: `{"messages":[{"role":"user","content":"hi"},{"role":"assistant","content":"yo"}]}`},
+		{Name: "not json", Path: "/v1/chat/completions", Body: `notjson`},
+		{Name: "no messages", Path: "/v1/chat/completions", Body: `{}`},
+		{Name: "messages of no kind", Path: "/v1/chat/completions", Body: `{"messages":"x"}`},
+		{Name: "no content", Path: "/v1/chat/completions", Body: `{"messages":[{"role":"user"}]}`},
+		{Name: "content of no kind", Path: "/v1/chat/completions", Body: `{"messages":[{"role":"user","content":5}]}`},
+		{Name: "field of no kind", Path: "/v1/chat/completions", Body: `{"messages":[{"role":"user","content":"hi"}],"max_tokens":"x"}`},
+		{Name: "image", Path: "/v1/chat/completions", Body: `{"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"data:image/png;base64,AAAA"}}]}]}`},
+		{Name: "no prompt", Path: "/v1/completions", Body: `{}`},
+		{Name: "empty prompts", Path: "/v1/completions", Body: `{"prompt":[]}`},
+		{Name: "prompt of no kind", Path: "/completion", Body: `{"prompt":5}`},
+		{Name: "ids beyond", Path: "/completion", Body: `{"prompt":[99999],"n_predict":1}`},
+		{Name: "too long", Path: "/v1/chat/completions", Body: `{"messages":[{"role":"user","content":"` + strings.Repeat("hello there ", 2000) + `"}]}`},
+		{Name: "metrics off", Path: "/metrics"},
+	}
+}
+
+const recorded = "testdata/engine.json"
+
+// TestShapes holds the stand-in to what the real engine said when it was asked
+// the same: status, content type, and every key and kind of value, in order.
+func TestShapes(t *testing.T) {
+	if *record != "" {
+		recordAnswers(t, *record)
+	}
+	data, err := os.ReadFile(recorded)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var real []exchange
+	if err := json.Unmarshal(data, &real); err != nil {
+		t.Fatal(err)
+	}
+	if len(real) != len(questions()) {
+		t.Fatalf("%d answers are recorded for %d questions: run with -record", len(real), len(questions()))
+	}
+	s, err := New(Options{Context: 512, Slots: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := httptest.NewServer(s.Handler())
+	defer srv.Close()
+	for i, q := range questions() {
+		t.Run(q.Name, func(t *testing.T) {
+			want := real[i]
+			if want.Name != q.Name || want.Body != q.Body {
+				t.Fatalf("the recorded answer is to another question: run with -record")
+			}
+			got := ask(t, srv.URL, q)
+			if got.Status != want.Status || got.Type != want.Type {
+				t.Errorf("status %d, type %q; the engine says %d, %q", got.Status, got.Type, want.Status, want.Type)
+			}
+			if g, w := shapeOf(t, got), shapeOf(t, want); g != w {
+				t.Errorf("shape\n%s\nthe engine's\n%s", g, w)
+			}
+			// Refusals are the engine's to the word, where the word is not about the model.
+			if want.Status >= 400 && !strings.Contains(want.Answer, "parse_error") && want.Name != "too long" && want.Name != "field of no kind" && want.Name != "detokenize beyond" {
+				if g, w := messageOf(got.Answer), messageOf(want.Answer); g != w {
+					t.Errorf("message %q; the engine's %q", g, w)
+				}
+			}
+		})
+	}
+}
+
+func recordAnswers(t *testing.T, engine string) {
+	var all []exchange
+	for _, q := range questions() {
+		all = append(all, ask(t, engine, q))
+	}
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "\t")
+	if err := e.Encode(all); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll("testdata", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(recorded, b.Bytes(), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func ask(t *testing.T, base string, q exchange) exchange {
+	t.Helper()
+	method := http.MethodPost
+	if q.Body == "" {
+		method = http.MethodGet
+	}
+	r, err := http.NewRequest(method, base+q.Path, strings.NewReader(q.Body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The real engine closes a connection after a stream without saying so
+	// before: each question gets its own.
+	r.Close = true
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	q.Status, q.Type, q.Answer = resp.StatusCode, resp.Header.Get("Content-Type"), string(b)
+	return q
+}
+
+func messageOf(answer string) string {
+	var e struct{ Error struct{ Message string } }
+	json.Unmarshal([]byte(answer), &e)
+	return e.Error.Message
+}
+
+// shapeOf is an answer with every value replaced by its kind, and runs of equal
+// shapes folded into one.
+func shapeOf(t *testing.T, x exchange) string {
+	if !strings.HasPrefix(x.Type, "text/event-stream") {
+		return jsonShape(t, x.Answer)
+	}
+	var out []string
+	for e := range strings.SplitSeq(strings.TrimSuffix(x.Answer, "\n\n"), "\n\n") {
+		payload, ok := strings.CutPrefix(e, "data: ")
+		if !ok {
+			t.Fatalf("an event without data: %q", e)
+		}
+		shape := payload
+		if payload != "[DONE]" {
+			shape = jsonShape(t, payload)
+		}
+		if len(out) == 0 || out[len(out)-1] != shape {
+			out = append(out, shape)
+		}
+	}
+	return strings.Join(out, "\n")
+}
+
+func jsonShape(t *testing.T, s string) string {
+	d := json.NewDecoder(strings.NewReader(s))
+	var walk func() string
+	walk = func() string {
+		tok, err := d.Token()
+		if err != nil {
+			t.Fatalf("%v in %.200q", err, s)
+		}
+		switch v := tok.(type) {
+		case json.Delim:
+			var parts []string
+			for d.More() {
+				if v == '{' {
+					key, err := d.Token()
+					if err != nil {
+						t.Fatal(err)
+					}
+					parts = append(parts, fmt.Sprint(key, ":", walk()))
+				} else if e := walk(); len(parts) == 0 || parts[len(parts)-1] != e {
+					parts = append(parts, e)
+				}
+			}
+			end, err := d.Token()
+			if err != nil {
+				t.Fatal(err)
+			}
+			return fmt.Sprint(v) + strings.Join(parts, ",") + fmt.Sprint(end)
+		case nil:
+			return "null"
+		default:
+			return fmt.Sprintf("%T", v)
+		}
+	}
+	return walk()
+}
