@@ -464,7 +464,7 @@ func TestServeSaysWhyItEnds(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.Close()
-	if err := d.Serve(t.Context(), l); err == nil || !strings.Contains(err.Error(), l.Addr().String()) {
+	if err := Serve(t.Context(), l, d.Handler(), ServeOptions{}); err == nil || !strings.Contains(err.Error(), l.Addr().String()) {
 		t.Error(err)
 	}
 }

@@ -36,9 +36,9 @@ func hopOver(t testing.TB, from, to host.Host, entrance, serving *testPeer) {
 		t.Fatal(err)
 	}
 	run(t, func(ctx context.Context) error {
-		err := serving.door.ServeHop(ctx, l, func(ctx context.Context, c net.Conn) context.Context {
+		err := Serve(ctx, l, serving.door.HopHandler(), ServeOptions{Deadlines: serving.door.opt.Deadlines, ConnContext: func(ctx context.Context, c net.Conn) context.Context {
 			return context.WithValue(ctx, fromKey{}, c.RemoteAddr().String())
-		})
+		}})
 		if ctx.Err() == nil {
 			return nil // the host was closed, as a killed peer's is
 		}

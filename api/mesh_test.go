@@ -287,11 +287,13 @@ func newPeer(t testing.TB, id string, engine sim.Options, change func(*DoorOptio
 	}
 	client, hop := listen(), listen()
 	p.url, p.hopAddr = "http://"+client.Addr().String(), hop.Addr().String()
-	p.stopDoor = run(t, func(ctx context.Context) error { return door.Serve(ctx, client) })
+	p.stopDoor = run(t, func(ctx context.Context) error {
+		return Serve(ctx, client, door.Handler(), ServeOptions{Deadlines: door.opt.Deadlines})
+	})
 	p.stopHop = run(t, func(ctx context.Context) error {
-		return door.ServeHop(ctx, hopListener{hop}, func(ctx context.Context, c net.Conn) context.Context {
+		return Serve(ctx, hopListener{hop}, door.HopHandler(), ServeOptions{Deadlines: door.opt.Deadlines, ConnContext: func(ctx context.Context, c net.Conn) context.Context {
 			return context.WithValue(ctx, fromKey{}, c.(hopConn).from)
-		})
+		}})
 	})
 	return p
 }

@@ -10,24 +10,27 @@ import (
 	"sync"
 )
 
-// Serve answers clients on l until ctx ends, then lets requests finish for
+// ServeOptions say how a listener is served. Zero values mean the defaults.
+type ServeOptions struct {
+	// Deadlines: ReadHeader, Idle and Drain count here.
+	Deadlines Deadlines
+	// ConnContext is where a remote peer's id enters a request's context, for
+	// DoorOptions.HopPeer to find; nil for none.
+	ConnContext func(context.Context, net.Conn) context.Context
+	// Log may be nil.
+	Log *slog.Logger
+}
+
+// Serve answers on l until ctx ends, then lets requests finish for
 // Deadlines.Drain and cuts what is left. It returns when no request is served
 // any more; nil when ctx was the reason. It closes l.
-func (d *Door) Serve(ctx context.Context, l net.Listener) error {
-	return d.serve(ctx, l, d.Handler(), nil)
-}
-
-// ServeHop answers forwarded requests on l as Serve does. connContext, which
-// may be nil, is where the remote peer's id enters a request's context, for
-// DoorOptions.HopPeer to find.
-func (d *Door) ServeHop(ctx context.Context, l net.Listener, connContext func(context.Context, net.Conn) context.Context) error {
-	return d.serve(ctx, l, d.HopHandler(), connContext)
-}
-
-func (d *Door) serve(ctx context.Context, l net.Listener, h http.Handler, connContext func(context.Context, net.Conn) context.Context) error {
+func Serve(ctx context.Context, l net.Listener, h http.Handler, o ServeOptions) error {
+	limits := o.Deadlines.withDefaults()
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
 	var serving sync.WaitGroup
 	var fresh freshConns
-	limits := d.opt.Deadlines
 	srv := &http.Server{
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			serving.Add(1)
@@ -37,12 +40,12 @@ func (d *Door) serve(ctx context.Context, l net.Listener, h http.Handler, connCo
 		ReadHeaderTimeout: limits.ReadHeader,
 		IdleTimeout:       limits.Idle,
 		MaxHeaderBytes:    64 << 10,
-		ConnContext:       connContext,
+		ConnContext:       o.ConnContext,
 		ConnState:         fresh.note,
 		// Requests may outlive ctx while they drain.
 		BaseContext: func(net.Listener) context.Context { return context.WithoutCancel(ctx) },
 		// What it has to say is about connections of others that broke.
-		ErrorLog:                     slog.NewLogLogger(d.opt.Log.Handler(), slog.LevelDebug),
+		ErrorLog:                     slog.NewLogLogger(o.Log.Handler(), slog.LevelDebug),
 		DisableGeneralOptionsHandler: true, // its answer has no body
 	}
 	stopped := make(chan struct{})
@@ -69,7 +72,7 @@ func (d *Door) serve(ctx context.Context, l net.Listener, h http.Handler, connCo
 	if errors.Is(err, http.ErrServerClosed) && ctx.Err() != nil {
 		return nil
 	}
-	return fmt.Errorf("the door at %s: %w", l.Addr(), err)
+	return fmt.Errorf("serve %s: %w", l.Addr(), err)
 }
 
 // freshConns are the connections over which nothing came yet. Shutdown would

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
 
 	"relay/api"
 	"relay/llama"
@@ -119,27 +120,18 @@ func up(ctx context.Context, s settings, join string, stdout, stderr io.Writer) 
 	}
 	defer controlListener.Close()
 
-	servers := []*http.Server{
-		{Handler: dispatch{&p.door}, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 3 * time.Minute},
-		{Handler: dispatch{&p.control}, ReadHeaderTimeout: 10 * time.Second},
-	}
-	for i, l := range []net.Listener{doorListener, controlListener} {
-		go func() {
-			if err := servers[i].Serve(l); !errors.Is(err, http.ErrServerClosed) {
-				log.Error("server ended", "error", err)
-				stop()
-			}
-		}()
+	serving, stopServing := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopServing()
+	var servers errgroup.Group
+	for at, l := range map[*atomic.Pointer[http.Handler]]net.Listener{&p.door: doorListener, &p.control: controlListener} {
+		servers.Go(func() error {
+			defer stop() // Without its doors a peer is none.
+			return api.Serve(serving, l, dispatch{at}, api.ServeOptions{Deadlines: api.Deadlines{Drain: 2 * time.Second}, Log: log})
+		})
 	}
 	err = p.live(ctx, first)
-	for _, server := range servers {
-		shut, cancel := context.WithTimeout(context.Background(), 2*time.Second)
-		if server.Shutdown(shut) != nil {
-			_ = server.Close()
-		}
-		cancel()
-	}
-	return err
+	stopServing()
+	return errors.Join(err, servers.Wait())
 }
 
 // dispatch hands requests to the handler that is in place at the moment.
