@@ -41,7 +41,7 @@ type ControlScheduler interface {
 	InFlight() map[string]int
 	Add(ctx context.Context, o scheduler.AddOptions, progress func(content.Progress)) (scheduler.ModelState, error)
 	Pull(ctx context.Context, name string, progress func(content.Progress)) (scheduler.ModelState, error)
-	Remove(name string, files, lastCopy bool) (scheduler.ModelState, error)
+	Remove(name string, files, lastCopy bool) (scheduler.Removed, error)
 	TakeIn(from peer.ID, list []scheduler.Carried) error
 }
 
@@ -200,10 +200,10 @@ type RemoveRequest struct {
 	LastCopy bool `json:"last_copy,omitempty"`
 }
 
-func (c *Control) removeModel(r *http.Request) (scheduler.ModelState, error) {
+func (c *Control) removeModel(r *http.Request) (scheduler.Removed, error) {
 	var q RemoveRequest
 	if err := decodeBody(r.Body, &q); err != nil {
-		return scheduler.ModelState{}, err
+		return scheduler.Removed{}, err
 	}
 	return c.Scheduler.Remove(q.Name, q.Files, q.LastCopy)
 }

@@ -88,6 +88,8 @@ func verdictOf(r scheduler.Reason) (verdict, bool) {
 		return verdict{http.StatusBadRequest, typeInvalid, never, 0}, true
 	case scheduler.InviteExpired, scheduler.InviteSpent, scheduler.InviteRevoked:
 		return verdict{http.StatusGone, typeInvalid, never, 0}, true
+	case scheduler.InviteUnknown:
+		return verdict{http.StatusNotFound, typeInvalid, later, 0}, true
 	case scheduler.InviteForeign, scheduler.InMesh:
 		return verdict{http.StatusConflict, typeInvalid, never, 0}, true
 	case scheduler.Unreachable:

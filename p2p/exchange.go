@@ -45,7 +45,7 @@ func (e everyLinked) FindProvidersAsync(ctx context.Context, _ cid.Cid, count in
 	if count > 0 && len(ids) > count {
 		ids = ids[:count]
 	}
-	e.n.goWork(func() {
+	e.n.work.run(func() {
 		defer close(found)
 		for _, id := range ids {
 			select {

@@ -14,24 +14,29 @@ import (
 	"github.com/libp2p/go-libp2p/core/protocol"
 	"github.com/libp2p/go-libp2p/p2p/net/swarm"
 	ma "github.com/multiformats/go-multiaddr"
+	manet "github.com/multiformats/go-multiaddr/net"
 	msmux "github.com/multiformats/go-multistream"
 
 	"relay/p2p/membership"
 )
 
 const (
-	// maxStrangers bounds the connections of peers that are not members yet.
-	maxStrangers = 64
+	// maxStrangers bounds the connections of peers that are not members yet, and
+	// strangersPerAddress those from one address: an office is one address.
+	maxStrangers        = 64
+	strangersPerAddress = 24
 	// strangerPatience is how long such a connection may stay.
 	strangerPatience = 10 * time.Second
 	// admissionPatience is how long a stream waits for its peer to prove itself:
 	// the libraries open theirs as soon as a connection stands, while the proof
 	// still travels beside them.
 	admissionPatience = 3 * time.Second
-	// identifyPatience is the same for identify, which strangers get as well.
-	identifyPatience = time.Second
-	// heldPerPeer bounds the streams that wait for one peer's admission.
+	// heldPerPeer and heldInAll bound the streams of strangers, waiting or
+	// answered: few enough that members never miss the room they take.
 	heldPerPeer = 16
+	heldInAll   = 256
+	// joinsPerPeer bounds the join streams of one stranger.
+	joinsPerPeer = 2
 )
 
 // gate stands in front of every handler of the host, those of the libraries
@@ -48,17 +53,22 @@ type gate struct {
 	inner     network.StreamHandler
 	strangers *msmux.MultistreamMuxer[protocol.ID]
 
+	ctx  context.Context // Ends with the node.
+	work *work
+
 	mu      sync.Mutex
 	changed chan struct{} // Closed and replaced at every change of the roster.
 	held    map[peer.ID]int
+	joining map[peer.ID]int
+	all     int
 	since   map[network.Conn]time.Time // Connections of strangers, by arrival.
 }
 
-func newGate(mesh membership.MeshID, member func(peer.ID) (membership.Member, bool), log *slog.Logger) *gate {
+func newGate(ctx context.Context, w *work, mesh membership.MeshID, member func(peer.ID) (membership.Member, bool), log *slog.Logger) *gate {
 	return &gate{
-		mesh: mesh, member: member, log: log, changed: make(chan struct{}),
+		mesh: mesh, member: member, log: log, changed: make(chan struct{}), ctx: ctx, work: w,
 		strangers: msmux.NewMultistreamMuxer[protocol.ID](),
-		held:      map[peer.ID]int{}, since: map[network.Conn]time.Time{},
+		held:      map[peer.ID]int{}, joining: map[peer.ID]int{}, since: map[network.Conn]time.Time{},
 	}
 }
 
@@ -76,6 +86,11 @@ func (g *gate) install(h host.Host) error {
 
 // handle is called by the network with every stream that a peer opens.
 func (g *gate) handle(s network.Stream) {
+	if !g.work.begin() {
+		_ = s.Reset()
+		return
+	}
+	defer g.work.end()
 	id := s.Conn().RemotePeer()
 	if _, ok := g.member(id); ok {
 		g.inner(s)
@@ -85,38 +100,44 @@ func (g *gate) handle(s network.Stream) {
 		_ = s.ResetWithError(network.StreamResourceLimitExceeded)
 		return
 	}
+	admitted := g.handleStranger(s, id)
+	g.release(id)
+	if admitted != nil {
+		g.inner(admitted)
+	}
+}
+
+// handleStranger answers a stream of somebody who is not a member, or gives it
+// back, whole, if its peer became one meanwhile.
+func (g *gate) handleStranger(s network.Stream, id peer.ID) (admitted network.Stream) {
 	first, replay, err := peekProtocol(s)
 	if err != nil {
-		g.release(id)
 		_ = s.Reset()
-		return
+		return nil
 	}
-	admitted := false
-	switch {
-	case first == ProtocolJoin:
-	case first == protocolIdentify:
-		admitted = g.await(context.Background(), id, identifyPatience)
-	default:
-		admitted = g.await(context.Background(), id, admissionPatience)
-	}
-	g.release(id)
-	if admitted {
-		g.inner(replay)
-		return
+	if first == ProtocolJoin {
+		if !g.join(id) {
+			_ = s.ResetWithError(network.StreamResourceLimitExceeded)
+			return nil
+		}
+		defer g.joined(id)
+	} else if g.await(g.ctx, id, admissionPatience) {
+		return replay
 	}
 	_ = replay.SetDeadline(time.Now().Add(strangerPatience))
 	chosen, handler, err := g.strangers.Negotiate(replay)
 	if err != nil {
 		_ = s.ResetWithError(network.StreamProtocolNegotiationFailed)
-		return
+		return nil
 	}
 	if err := s.SetProtocol(chosen); err != nil {
 		_ = s.ResetWithError(network.StreamResourceLimitExceeded)
-		return
+		return nil
 	}
 	if err := handler(chosen, replay); err != nil {
 		_ = s.Reset()
 	}
+	return nil
 }
 
 // forStrangers adds a protocol that anybody may open.
@@ -159,29 +180,69 @@ func (g *gate) rosterChanged() {
 func (g *gate) hold(id peer.ID) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.held[id] >= heldPerPeer {
+	if g.held[id] >= heldPerPeer || g.all >= heldInAll {
 		return false
 	}
 	g.held[id]++
+	g.all++
 	return true
 }
 
 func (g *gate) release(id peer.ID) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	g.all--
 	if g.held[id]--; g.held[id] <= 0 {
 		delete(g.held, id)
 	}
 }
 
-// arrived notes a connection of a peer that is not a member.
-func (g *gate) arrived(c network.Conn) {
-	if _, ok := g.member(c.RemotePeer()); ok {
-		return
-	}
+func (g *gate) join(id peer.ID) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	if g.joining[id] >= joinsPerPeer {
+		return false
+	}
+	g.joining[id]++
+	return true
+}
+
+func (g *gate) joined(id peer.ID) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.joining[id]--; g.joining[id] <= 0 {
+		delete(g.joining, id)
+	}
+}
+
+// arrived notes a connection of a peer that is not a member, and says whether
+// there is room for it.
+func (g *gate) arrived(c network.Conn) bool {
+	if _, ok := g.member(c.RemotePeer()); ok || c.Stat().Direction == network.DirOutbound {
+		return true
+	}
+	from := hostOf(c)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	same := 0
+	for other := range g.since {
+		if hostOf(other) == from {
+			same++
+		}
+	}
+	if len(g.since) >= maxStrangers || same >= strangersPerAddress {
+		return false
+	}
 	g.since[c] = time.Now()
+	return true
+}
+
+func hostOf(c network.Conn) string {
+	ip, err := manet.ToIP(c.RemoteMultiaddr())
+	if err != nil {
+		return ""
+	}
+	return ip.String()
 }
 
 func (g *gate) left(c network.Conn) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"fmt"
+	"sync"
 
 	pubsub "github.com/libp2p/go-libp2p-pubsub"
 	pubsubpb "github.com/libp2p/go-libp2p-pubsub/pb"
@@ -22,9 +23,17 @@ type gossip struct {
 	n     *Node
 	topic *pubsub.Topic
 	queue chan record.Signed
+
+	mu  sync.Mutex
+	bad map[peer.ID]int // Records that no honest peer sends.
 }
 
-func newGossip(n *Node) *gossip { return &gossip{n: n, queue: make(chan record.Signed, spreadQueue)} }
+// maxBad is how many bad records a peer may send before its connection is cut.
+const maxBad = 8
+
+func newGossip(n *Node) *gossip {
+	return &gossip{n: n, queue: make(chan record.Signed, spreadQueue), bad: map[peer.ID]int{}}
+}
 
 func (g *gossip) open(ctx context.Context) error {
 	ps, err := pubsub.NewGossipSub(ctx, g.n.host,
@@ -65,7 +74,7 @@ func (g *gossip) validate(_ context.Context, from peer.ID, m *pubsub.Message) pu
 	}
 	s, err := record.Open(m.Data)
 	if err != nil {
-		g.n.log.Warn("bad record", "from", short(from), "error", err)
+		g.blame(from, err)
 		return pubsub.ValidationReject
 	}
 	switch outcome, err := g.n.table.Offer(s); {
@@ -75,6 +84,19 @@ func (g *gossip) validate(_ context.Context, from peer.ID, m *pubsub.Message) pu
 		g.n.log.Debug("record refused", "from", short(from), "key", s.Key(), "error", err)
 	}
 	return pubsub.ValidationIgnore
+}
+
+// blame counts a bad record against its sender.
+func (g *gossip) blame(from peer.ID, err error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.bad[from]++
+	if g.bad[from] < maxBad {
+		return
+	}
+	delete(g.bad, from)
+	g.n.log.Warn("a peer sends bad records and is cut off", "peer", short(from), "error", err)
+	g.n.work.run(func() { _ = g.n.host.Network().ClosePeer(from) })
 }
 
 // spread sends a record out, unless too many wait already.
@@ -91,7 +113,7 @@ func (g *gossip) run(ctx context.Context) error {
 		return fmt.Errorf("subscribe to the mesh's records: %w", err)
 	}
 	defer sub.Cancel()
-	g.n.goWork(func() {
+	g.n.work.run(func() {
 		for { // The validator has taken the record; this only drains.
 			if _, err := sub.Next(ctx); err != nil {
 				return

@@ -59,12 +59,17 @@ func newHost(identity crypto.PrivKey, agent string, gater connmgr.ConnectionGate
 	return libp2p.New(append(options, extra...)...)
 }
 
-// listen opens the addresses, and names the first one that cannot be had.
+// listen opens the addresses, and names the first one that cannot be had. That
+// "every IPv6 address" is none, on a machine without IPv6, is no failure while
+// another address stands.
 func listen(h host.Host, addrs []ma.Multiaddr) error {
+	opened := 0
 	for _, a := range addrs {
 		err := h.Network().Listen(a)
 		switch {
 		case err == nil:
+			opened++
+		case opened > 0 && strings.HasPrefix(a.String(), "/ip6/::/") && lacksFamily(err):
 		case isPortTaken(err):
 			return fmt.Errorf("listen on %s: %w", a, ErrPortInUse)
 		default:
@@ -72,6 +77,11 @@ func listen(h host.Host, addrs []ma.Multiaddr) error {
 		}
 	}
 	return nil
+}
+
+func lacksFamily(err error) bool {
+	text := err.Error()
+	return strings.Contains(text, "address family not supported") || strings.Contains(text, "cannot assign requested address")
 }
 
 // isPortTaken also reads the text: the swarm does not wrap the system's error.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/crypto"
@@ -12,7 +14,6 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/libp2p/go-libp2p/core/protocol"
 	msmux "github.com/multiformats/go-multistream"
-	"golang.org/x/sync/errgroup"
 
 	"relay/p2p/membership"
 	"relay/p2p/record"
@@ -21,35 +22,43 @@ import (
 const (
 	// joinPatience bounds one conversation of the join protocol.
 	joinPatience = 10 * time.Second
-	// maxChain bounds the records that prove a member.
-	maxChain = 256
+	// ownPatience is how long an admitted joiner may take to send its own record.
+	ownPatience = 3 * time.Second
+	// triedPatience is how long one peer of an invite is tried.
+	triedPatience = 5 * time.Second
+	// maxContacts bounds the contact records that a joiner is given.
+	maxContacts = 16
 )
 
-// greeting opens every stream of the join protocol, in both its uses.
+// greeting opens every stream of the join protocol, in both its uses. Links
+// records follow it.
 type greeting struct {
 	Version int               `cbor:"1,keyasint"`
 	Mesh    membership.MeshID `cbor:"2,keyasint"`
 	Name    string            `cbor:"3,keyasint,omitempty"`
-	// Chain proves a member: the records from the mesh key's grant to its own.
-	Chain [][]byte `cbor:"4,keyasint,omitempty"`
+	// Links is how many records follow: those that prove a member.
+	Links int `cbor:"4,keyasint,omitempty"`
 	// Invite and InviteSig are of a machine that is not a member yet.
 	Invite    string `cbor:"5,keyasint,omitempty"`
 	InviteSig []byte `cbor:"6,keyasint,omitempty"`
 }
 
-// answer is what a member says to a greeting and to a joiner's record.
+// answer is what a member says to a greeting and to a joiner's record. Links
+// records follow it.
 type answer struct {
 	Version int    `cbor:"1,keyasint"`
 	Name    string `cbor:"2,keyasint,omitempty"`
-	// Reason and Message are of a refusal.
-	Reason  string `cbor:"3,keyasint,omitempty"`
-	Message string `cbor:"4,keyasint,omitempty"`
-	// Chain proves the peer that answers, and who issued the invite.
-	Chain [][]byte `cbor:"5,keyasint,omitempty"`
+	// Reason is of a refusal.
+	Reason string `cbor:"3,keyasint,omitempty"`
+	// Links is how many records follow: those that prove the peer that answers
+	// and who issued the invite, and where members can be dialled.
+	Links int `cbor:"4,keyasint,omitempty"`
 	// Invite is the invite's record; Stamp and AdmitSig admit a joiner by it.
-	Invite   []byte `cbor:"6,keyasint,omitempty"`
-	Stamp    int64  `cbor:"7,keyasint,omitempty"`
-	AdmitSig []byte `cbor:"8,keyasint,omitempty"`
+	// They are missing where the joiner is a member already, whose own records
+	// are among those that follow.
+	Invite   []byte `cbor:"5,keyasint,omitempty"`
+	Stamp    int64  `cbor:"6,keyasint,omitempty"`
+	AdmitSig []byte `cbor:"7,keyasint,omitempty"`
 }
 
 // refusal is a peer's no, with the reason that it gave.
@@ -64,7 +73,7 @@ func (a answer) refusal() error {
 	}
 	// The words come from outside: only reasons that are known keep their own.
 	for _, known := range []error{membership.ErrInviteExpired, membership.ErrInviteSpent, membership.ErrInviteRevoked,
-		membership.ErrInviteInvalid, membership.ErrInviteForeign, ErrProtocol, ErrNotMember, ErrBusy} {
+		membership.ErrInviteInvalid, membership.ErrInviteUnknown, membership.ErrInviteForeign, ErrProtocol, ErrNotMember, ErrBusy} {
 		if known.(interface{ Reason() string }).Reason() == a.Reason {
 			return &refusal{a.Reason, known.Error()}
 		}
@@ -81,23 +90,38 @@ func (n *Node) hello(ctx context.Context, c network.Conn) error {
 		return err
 	}
 	defer s.Close()
-	if err := writeFrame(s, greeting{Version: Version, Mesh: n.Mesh, Name: n.Name, Chain: n.chain(n.self)}); err != nil {
+	chain := n.chain(n.self)
+	if err := writeFrame(s, greeting{Version: Version, Mesh: n.Mesh, Name: n.Name, Links: len(chain)}); err != nil {
 		_ = s.Reset()
 		return err
 	}
-	var a answer
-	if err := readFrame(s, maxFrame, &a); err != nil {
+	if err := writeChain(s, chain); err != nil {
 		_ = s.Reset()
 		return err
+	}
+	_, proof, err := readAnswer(s)
+	if err != nil {
+		_ = s.Reset()
+		return err
+	}
+	n.offer(proof)
+	return nil
+}
+
+// readAnswer takes an answer and what follows it; a refusal is an error.
+func readAnswer(s network.Stream) (answer, [][]byte, error) {
+	var a answer
+	if err := readFrame(s, &a); err != nil {
+		return a, nil, err
 	}
 	if a.Version != Version {
-		return protocolMismatch(a.Name, a.Version)
+		return a, nil, protocolMismatch(a.Name, a.Version)
 	}
 	if err := a.refusal(); err != nil {
-		return err
+		return a, nil, err
 	}
-	n.offerChain(a.Chain)
-	return nil
+	chain, err := readChain(s, a.Links)
+	return a, chain, err
 }
 
 // openRaw opens a stream without waiting for identify, which the other side
@@ -130,31 +154,19 @@ func openRaw(ctx context.Context, c network.Conn, id protocol.ID) (network.Strea
 // chain is what proves members to a machine that knows nothing.
 func (n *Node) chain(ids ...peer.ID) [][]byte {
 	var chain [][]byte
-	seen := map[peer.ID]bool{}
-	for _, id := range ids {
-		for _, link := range membership.Chain(id, n.grant) {
-			raw, ok := n.table.Raw(record.Key(membership.KindMember, link.String()))
-			if ok && !seen[link] {
-				seen[link] = true
-				chain = append(chain, raw)
-			}
+	for _, key := range n.Roster().Chain(ids...) {
+		if raw, ok := n.table.Raw(key); ok && len(chain) < maxChain {
+			chain = append(chain, raw)
 		}
 	}
 	return chain
 }
 
-// grant looks a membership up, also of a peer that has left.
-func (n *Node) grant(id peer.ID) (g membership.Grant, ok bool) {
-	r, ok := n.table.Latest(membership.KindMember, id.String())
-	return g, ok && record.Unmarshal(r.Payload, &g) == nil
-}
-
-// offerChain takes the records that somebody showed as proof, in their order.
-// A record that is wrong proves nothing and is dropped.
-func (n *Node) offerChain(chain [][]byte) {
-	for _, raw := range chain[:min(len(chain), maxChain)] {
+// offer takes the records that a member showed. One that is wrong is dropped.
+func (n *Node) offer(chain [][]byte) {
+	for _, raw := range chain {
 		s, err := record.Open(raw)
-		if err != nil || s.Kind != membership.KindMember {
+		if err != nil || s.Kind != membership.KindMember && s.Kind != KindContact {
 			continue
 		}
 		switch outcome, err := n.table.Offer(s); {
@@ -166,6 +178,26 @@ func (n *Node) offerChain(chain [][]byte) {
 	}
 }
 
+// believe takes the records with which somebody who is not a member yet wants
+// to prove itself: all of them if they do, none if they do not.
+func (n *Node) believe(remote peer.ID, chain [][]byte) bool {
+	if n.isMember(remote) {
+		n.offer(chain)
+		return true
+	}
+	records := n.membershipRecords()
+	for _, raw := range chain {
+		if s, err := record.Open(raw); err == nil && s.Kind == membership.KindMember {
+			records = append(records, s.Record)
+		}
+	}
+	if _, in := membership.NewRoster(n.Mesh, records).Member(remote); !in {
+		return false
+	}
+	n.offer(chain)
+	return n.isMember(remote)
+}
+
 // handleJoin answers strangers and members alike: whoever shows the proof of a
 // membership is let in, whoever shows an invite is admitted by it.
 func (n *Node) handleJoin(s network.Stream) {
@@ -173,7 +205,7 @@ func (n *Node) handleJoin(s network.Stream) {
 	_ = s.SetDeadline(time.Now().Add(joinPatience))
 	remote := s.Conn().RemotePeer()
 	var g greeting
-	if err := readFrame(s, maxFrame, &g); err != nil {
+	if err := readFrame(s, &g); err != nil {
 		_ = s.Reset()
 		return
 	}
@@ -184,7 +216,7 @@ func (n *Node) handleJoin(s network.Stream) {
 		if errors.As(err, &r) {
 			reason = r.Reason()
 		}
-		_ = writeFrame(s, answer{Version: Version, Name: n.Name, Reason: reason, Message: err.Error()})
+		_ = writeFrame(s, answer{Version: Version, Name: n.Name, Reason: reason})
 	}
 }
 
@@ -197,11 +229,19 @@ func (n *Node) answerGreeting(s network.Stream, remote peer.ID, g greeting) erro
 	case g.Invite != "":
 		return n.admit(s, remote, g)
 	}
-	n.offerChain(g.Chain)
-	if !n.isMember(remote) {
+	chain, err := readChain(s, g.Links)
+	if err != nil {
+		return err
+	}
+	if !n.believe(remote, chain) {
 		return ErrNotMember
 	}
-	return writeFrame(s, answer{Version: Version, Name: n.Name, Chain: n.chain(n.self)})
+	own := n.chain(n.self)
+	if err := writeFrame(s, answer{Version: Version, Name: n.Name, Links: len(own)}); err != nil {
+		return nil // Nobody listens any more.
+	}
+	_ = writeChain(s, own)
+	return nil
 }
 
 func protocolMismatch(name string, version int) error {
@@ -212,75 +252,74 @@ func protocolMismatch(name string, version int) error {
 }
 
 // admit honours an invite: check, countersign, take the joiner's own record.
-// One at a time, so that two joiners never share the last use of an invite here.
+// A member that shows an invite is given what proves it, and spends nothing.
 func (n *Node) admit(s network.Stream, joiner peer.ID, g greeting) error {
-	n.admitting.Lock()
-	defer n.admitting.Unlock()
-	roster := n.Roster()
-	if m, ok := roster.Member(joiner); ok && m.Invite == g.Invite { // Joined before and lost the answer.
-		return n.welcome(s, joiner, g)
+	if n.isMember(joiner) {
+		return n.welcome(s, answer{}, n.chain(n.self, joiner))
 	}
-	issue, deleted, used, ok := roster.Issue(g.Invite)
-	if !ok {
-		return fmt.Errorf("%w, and no peer that was asked knows it", membership.ErrInviteInvalid)
-	}
-	if !issue.SignedByInvite(n.Mesh, joiner, g.InviteSig) {
-		return membership.ErrInviteInvalid
-	}
-	now := time.Now()
-	if err := issue.Usable(deleted, used+n.outstanding(g.Invite, joiner, now), now); err != nil {
-		return err
-	}
-	return n.welcome(s, joiner, g)
-}
-
-// outstanding counts the peers that were countersigned here lately and whose
-// own records have not come yet.
-func (n *Node) outstanding(invite string, but peer.ID, now time.Time) int {
-	count := 0
-	for id, at := range n.promised[invite] {
-		switch {
-		case n.isMember(id) || now.Sub(at) > 10*joinPatience:
-			delete(n.promised[invite], id)
-		case id != but:
-			count++
-		}
-	}
-	return count
-}
-
-func (n *Node) welcome(s network.Stream, joiner peer.ID, g greeting) error {
-	stamp, sig, err := membership.Admit(n.Identity, n.Mesh, joiner, g.Invite, time.Now())
+	issued, stamp, err := n.promise(joiner, g)
 	if err != nil {
 		return err
 	}
-	if n.promised[g.Invite] == nil {
-		n.promised[g.Invite] = map[peer.ID]time.Time{}
+	sig, err := membership.Admit(n.Identity, n.Mesh, joiner, g.Invite, stamp)
+	if err != nil {
+		return err
 	}
-	n.promised[g.Invite][joiner] = time.Now()
-	issued, ok := n.table.Get(membership.KindInvite, g.Invite)
-	if !ok {
-		return membership.ErrInviteRevoked
+	if err := n.welcome(s, answer{Invite: issued.Raw, Stamp: stamp, AdmitSig: sig}, n.chain(n.self, issued.Author)); err != nil {
+		return nil // Nobody listens any more; the promise stands.
 	}
-	chain := n.chain(n.self, issued.Author)
-	if len(chain) > maxChain {
-		return fmt.Errorf("the proof of this peer's membership has %d records, above the limit of %d", len(chain), maxChain)
-	}
-	if err := writeFrame(s, answer{Version: Version, Name: n.Name, Chain: chain, Invite: issued.Raw, Stamp: stamp, AdmitSig: sig}); err != nil {
-		return nil // Nobody listens any more.
-	}
-	var own [1][]byte
-	if err := readFrame(s, maxFrame, &own); err != nil {
+	_ = s.SetReadDeadline(time.Now().Add(ownPatience))
+	own, err := readBytes(s, maxFrame)
+	if err != nil {
 		n.log.Info("joiner went away", "peer", short(joiner), "error", err)
 		return nil
 	}
-	n.offerChain(own[:])
-	if !n.isMember(joiner) {
+	if !n.believe(joiner, [][]byte{own}) {
 		return fmt.Errorf("%w: its own record does not say what was agreed", ErrNotMember)
 	}
-	delete(n.promised[g.Invite], joiner)
 	n.log.Info("admitted", "peer", short(joiner), "name", g.Name)
-	return writeFrame(s, answer{Version: Version, Name: n.Name})
+	_ = writeFrame(s, answer{Version: Version, Name: n.Name})
+	return nil
+}
+
+// promise checks an invite and writes down that the joiner is admitted by it,
+// before anything is signed: the record counts as a use, on every peer and for
+// as long as the mesh lives, whether or not the joiner is heard of again.
+func (n *Node) promise(joiner peer.ID, g greeting) (issued record.Signed, stamp int64, err error) {
+	n.admitting.Lock() // So that two joiners never share the last use of an invite here.
+	defer n.admitting.Unlock()
+	issue, deleted, used, ok := n.Roster().Issue(g.Invite, joiner)
+	if !ok {
+		return issued, 0, membership.ErrInviteUnknown
+	}
+	if !issue.SignedByInvite(n.Mesh, joiner, g.InviteSig) {
+		return issued, 0, membership.ErrInviteInvalid
+	}
+	now := time.Now()
+	if err := issue.Usable(deleted, used, now); err != nil {
+		return issued, 0, err
+	}
+	if issued, ok = n.table.Get(membership.KindInvite, g.Invite); !ok {
+		return issued, 0, membership.ErrInviteRevoked
+	}
+	stamp = now.UnixMilli()
+	err = n.PutOwned(membership.KindAdmission, membership.AdmissionID(n.self, g.Invite, joiner), membership.Countersign{Stamp: stamp})
+	return issued, stamp, err
+}
+
+// welcome answers a joiner with what proves this peer, and where members are.
+func (n *Node) welcome(s network.Stream, a answer, chain [][]byte) error {
+	members := append([]peer.ID{n.self}, n.links.alive()...)
+	for _, id := range members[:min(len(members), maxContacts)] {
+		if raw, ok := n.table.Raw(record.Key(KindContact, id.String())); ok && len(chain) < maxChain {
+			chain = append(chain, raw)
+		}
+	}
+	a.Version, a.Name, a.Links = Version, n.Name, len(chain)
+	if err := writeFrame(s, a); err != nil {
+		return err
+	}
+	return writeChain(s, chain)
 }
 
 // Admission is what a machine takes home from joining: enough to start a Node
@@ -290,9 +329,10 @@ type Admission struct {
 	// Admitter is the name of the peer that honoured the invite.
 	Admitter string
 	// Records prove those by whom this machine was admitted, in an order in
-	// which each is proven by those before it.
+	// which each is proven by those before it, and say where members are.
 	Records [][]byte
-	// Own is this machine's membership record.
+	// Own is this machine's membership record; empty where it was a member
+	// already, and its records are among the others.
 	Own []byte
 	// Peers are where the mesh was reached.
 	Peers []peer.AddrInfo
@@ -315,28 +355,35 @@ func Join(ctx context.Context, identity crypto.PrivKey, invite membership.Invite
 	ctx, cancel := context.WithTimeout(ctx, 2*joinPatience)
 	defer cancel()
 
-	var group errgroup.Group
-	reached := make([]bool, len(invite.Peers))
-	for i, info := range invite.Peers {
+	// All are dialled at once, and asked in the order in which they answer.
+	reached := make(chan peer.AddrInfo, len(invite.Peers))
+	var dials sync.WaitGroup
+	for _, info := range invite.Peers {
 		if info.ID == h.ID() {
 			continue
 		}
-		group.Go(func() error {
+		dials.Go(func() {
 			// Not Connect, which would wait for an identify that strangers get late.
 			h.Peerstore().AddAddrs(info.ID, info.Addrs, time.Minute)
-			_, err := h.Network().DialPeer(ctx, info.ID)
-			reached[i] = err == nil
-			return nil
+			if _, err := h.Network().DialPeer(ctx, info.ID); err == nil {
+				reached <- info
+			}
 		})
 	}
-	_ = group.Wait()
-
-	failure := error(ErrUnreachable)
-	for i, info := range invite.Peers {
-		if !reached[i] {
-			continue
+	go func() {
+		dials.Wait()
+		close(reached)
+	}()
+	defer func() {
+		cancel()
+		for range reached { // Until the last dial is over.
 		}
-		admission, err := joinThrough(ctx, h, info, identity, invite, name)
+	}()
+	failure := error(ErrUnreachable)
+	for info := range reached {
+		one, done := context.WithTimeout(ctx, triedPatience)
+		admission, err := joinThrough(one, h, info, identity, invite, name)
+		done()
 		if err == nil {
 			return admission, nil
 		}
@@ -359,83 +406,105 @@ func joinThrough(ctx context.Context, h host.Host, info peer.AddrInfo, identity 
 	if err := writeFrame(s, hello); err != nil {
 		return Admission{}, err
 	}
-	var a answer
-	if err := readFrame(s, maxFrame, &a); err != nil {
-		return Admission{}, fmt.Errorf("no answer to the invite: %w", err)
+	a, chain, err := readAnswer(s)
+	var refused interface{ Reason() string }
+	if err != nil && !errors.As(err, &refused) {
+		return Admission{}, fmt.Errorf("%w (%s was reached, but gave no answer: %v)", ErrUnreachable, short(info.ID), err)
 	}
-	if a.Version != Version {
-		return Admission{}, protocolMismatch(a.Name, a.Version)
-	}
-	if err := a.refusal(); err != nil {
-		return Admission{}, err
-	}
-	own, err := proveMembership(identity, h.ID(), info.ID, invite, name, a)
 	if err != nil {
 		return Admission{}, err
 	}
-	if err := writeFrame(s, [1][]byte{own.Raw}); err != nil {
+	admission := Admission{Mesh: invite.Mesh, Admitter: a.Name, Records: chain, Peers: invite.Peers}
+	if len(a.Invite) == 0 { // A member already.
+		return admission, provesMember(invite.Mesh, h.ID(), chain)
+	}
+	own, err := proveMembership(identity, h.ID(), info.ID, invite, name, a, chain)
+	if err != nil {
 		return Admission{}, err
 	}
-	var done answer
-	if err := readFrame(s, maxFrame, &done); err != nil {
+	if err := writeBytes(s, own); err != nil {
+		return Admission{}, err
+	}
+	if _, _, err := readAnswer(s); err != nil {
 		return Admission{}, fmt.Errorf("the invite was taken, but the peer did not confirm it (join again): %w", err)
 	}
-	if err := done.refusal(); err != nil {
-		return Admission{}, err
-	}
-	return Admission{Mesh: invite.Mesh, Admitter: a.Name, Records: a.Chain, Own: own.Raw, Peers: invite.Peers}, nil
+	admission.Own = own
+	return admission, nil
 }
 
-// proveMembership makes the joiner's own record, and checks that the chain that
-// it was given reaches from the mesh key to itself.
-func proveMembership(identity crypto.PrivKey, self, admitter peer.ID, invite membership.Invite, name string, a answer) (record.Signed, error) {
-	payload, err := record.Marshal(membership.Grant{
-		Mesh: invite.Mesh, Name: name, Invite: a.Invite, InviteSig: invite.Sign(self),
-		Admitter: admitter.String(), Stamp: a.Stamp, AdmitSig: a.AdmitSig,
-	})
-	if err != nil {
-		return record.Signed{}, err
-	}
-	own, err := record.Seal(record.Record{
-		Kind: membership.KindMember, ID: self.String(), Version: record.Version{1, 0, 0}, Payload: payload,
-	}, identity)
-	if err != nil {
-		return record.Signed{}, err
-	}
-	records := []record.Record{own.Record}
-	for _, raw := range a.Chain[:min(len(a.Chain), maxChain)] {
+// provesMember checks that records reach from the mesh key to a peer.
+func provesMember(mesh membership.MeshID, id peer.ID, chain [][]byte) error {
+	var records []record.Record
+	for _, raw := range chain {
 		if s, err := record.Open(raw); err == nil {
 			records = append(records, s.Record)
 		}
 	}
-	if _, ok := membership.NewRoster(invite.Mesh, records).Member(self); !ok {
-		return record.Signed{}, fmt.Errorf("%w (the peer that answered cannot prove that it belongs to it)", membership.ErrInviteForeign)
+	if _, ok := membership.NewRoster(mesh, records).Member(id); !ok {
+		return fmt.Errorf("%w (the peer that answered cannot prove that it belongs to it)", membership.ErrInviteForeign)
 	}
-	return own, nil
+	return nil
+}
+
+// proveMembership makes the joiner's own record, and checks that the chain that
+// it was given reaches from the mesh key to itself.
+func proveMembership(identity crypto.PrivKey, self, admitter peer.ID, invite membership.Invite, name string, a answer, chain [][]byte) ([]byte, error) {
+	g := membership.Grant{
+		Mesh: invite.Mesh, Name: name, Invite: a.Invite, InviteSig: invite.Sign(self),
+		Admitter: admitter.String(), Stamp: a.Stamp, AdmitSig: a.AdmitSig,
+	}
+	id, err := membership.GrantID(self, g)
+	if err != nil {
+		return nil, err
+	}
+	payload, err := record.Marshal(g)
+	if err != nil {
+		return nil, err
+	}
+	own, err := record.Seal(record.Record{Kind: membership.KindMember, ID: id, Version: record.Version{1, 0, 0}, Payload: payload}, identity)
+	if err != nil {
+		return nil, err
+	}
+	return own.Raw, provesMember(invite.Mesh, self, append(slices.Clone(chain), own.Raw))
 }
 
 // Adopt takes the records of an Admission.
 func (n *Node) Adopt(a Admission) error {
-	n.offerChain(a.Records)
-	own, err := record.Open(a.Own)
-	if err != nil {
-		return err
-	}
-	var g membership.Grant
-	if err := record.Unmarshal(own.Payload, &g); err != nil {
-		return err
-	}
-	// Written anew under this life's own version, which is above the one shown.
-	if err := n.PutOwned(membership.KindMember, n.self.String(), g); err != nil {
-		return err
+	n.offer(a.Records)
+	if len(a.Own) > 0 && !n.isMember(n.self) {
+		own, err := record.Open(a.Own)
+		if err != nil {
+			return err
+		}
+		var g membership.Grant
+		if err := record.Unmarshal(own.Payload, &g); err != nil {
+			return err
+		}
+		// Written anew under this life's own version, which is above the one shown.
+		if err := n.putGrant(g); err != nil {
+			return err
+		}
 	}
 	if !n.isMember(n.self) {
 		return fmt.Errorf("%w: the records of the admission do not prove it", ErrNotMember)
 	}
-	for _, info := range a.Peers {
-		n.host.Peerstore().AddAddrs(info.ID, info.Addrs, time.Hour)
-	}
+	n.Remember(a.Peers)
 	return nil
+}
+
+// Remember notes where members may be found, beside what they say themselves.
+func (n *Node) Remember(peers []peer.AddrInfo) {
+	for _, info := range peers {
+		n.host.Peerstore().AddAddrs(info.ID, info.Addrs, 24*time.Hour)
+	}
+}
+
+func (n *Node) putGrant(g membership.Grant) error {
+	id, err := membership.GrantID(n.self, g)
+	if err != nil {
+		return err
+	}
+	return n.PutOwned(membership.KindMember, id, g)
 }
 
 // Found makes this peer the first admin of a mesh, by the mesh key.
@@ -443,7 +512,7 @@ func (n *Node) Found(key membership.MeshKey, meshName string) error {
 	if key.ID() != n.Mesh {
 		return fmt.Errorf("the key is of mesh %s, not of %s", key.ID(), n.Mesh)
 	}
-	if err := n.PutOwned(membership.KindMember, n.self.String(), key.GrantAdmin(n.self, n.Name)); err != nil {
+	if err := n.putGrant(key.GrantAdmin(n.self, n.Name)); err != nil {
 		return err
 	}
 	return n.PutShared(membership.KindMesh, membership.SettingsID, membership.Settings{Name: meshName})
@@ -467,7 +536,7 @@ func (n *Node) Invite(o InviteOptions) (invite membership.Invite, lanOnly bool, 
 		return invite, false, fmt.Errorf("an invite is made on an admin's machine: %w", membership.ErrNotAllowed)
 	}
 	if o.Uses < 1 || o.Uses > 1000 || o.TTL <= 0 || o.TTL > 366*24*time.Hour {
-		return invite, false, errors.New("an invite has 1 to 1000 uses and holds for up to a year")
+		return invite, false, fault("invalid_request", "an invite has 1 to 1000 uses and holds for up to a year")
 	}
 	if invite, err = membership.NewInvite(n.Mesh); err != nil {
 		return invite, false, err

@@ -19,8 +19,11 @@ const (
 	// connsPerAddress bounds the connections from one address: an office behind
 	// one router is one address. The default drops the ninth without an error.
 	connsPerAddress = 256
-	// strangersAtOnce bounds connections in the handshake, which belong to nobody yet.
-	strangersAtOnce = 256
+	// handshakes bounds the connections that belong to nobody yet, and
+	// negotiations the streams whose protocol is not agreed on yet, members' and
+	// strangers' alike: strangers are bounded lower, by the gate.
+	handshakes   = 256
+	negotiations = 4096
 )
 
 // newResourceManager sets every limit that the mesh leans on explicitly.
@@ -35,13 +38,13 @@ func newResourceManager() (network.ResourceManager, error) {
 		Streams: 2 * streamsPerPeer, StreamsInbound: streamsPerPeer, StreamsOutbound: streamsPerPeer,
 		Conns: 16, ConnsInbound: 8, ConnsOutbound: 8, FD: 16, Memory: peerMemory,
 	}
-	handshake := rcmgr.ResourceLimits{
-		Streams: 2 * strangersAtOnce, StreamsInbound: strangersAtOnce, StreamsOutbound: strangersAtOnce,
-		Conns: strangersAtOnce, ConnsInbound: strangersAtOnce, ConnsOutbound: strangersAtOnce, FD: strangersAtOnce,
-		Memory: strangersAtOnce * (1 << 20),
+	transient := rcmgr.ResourceLimits{
+		Streams: 2 * negotiations, StreamsInbound: negotiations, StreamsOutbound: negotiations,
+		Conns: 2 * handshakes, ConnsInbound: handshakes, ConnsOutbound: handshakes, FD: 2 * handshakes,
+		Memory: 2 * negotiations * (256 << 10),
 	}
 	limits := rcmgr.PartialLimitConfig{
-		System: wide, Transient: handshake, PeerDefault: member,
+		System: wide, Transient: transient, PeerDefault: member,
 		ProtocolDefault: wide, ProtocolPeerDefault: member, ServiceDefault: wide, ServicePeerDefault: member,
 	}.Build(defaults.AutoScale())
 	everyV4, everyV6 := netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")

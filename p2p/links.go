@@ -9,6 +9,7 @@ import (
 
 	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/libp2p/go-libp2p/p2p/net/swarm"
 
 	"relay/p2p/liveness"
 	"relay/p2p/membership"
@@ -36,14 +37,16 @@ type links struct {
 // link is what this peer knows of its way to one member.
 type link struct {
 	seen     liveness.Observed
-	running  bool
+	running  bool          // Probes are sent.
 	probe    chan struct{} // A reason to probe now.
+	answers  bool          // It has answered on the connection that stands.
+	asked    time.Duration // When others were last asked about it.
 	nextDial time.Time
 	backoff  time.Duration
 	dialing  bool
-	failed   bool          // A dial was given up.
-	asked    time.Duration // When others were last asked about it.
-	compared bool          // Records were compared once.
+	failed   bool   // A dial was given up, or the member refused this peer.
+	refusal  string // What was logged last of that.
+	compared bool   // Records were compared once.
 }
 
 func newLinks(n *Node) *links {
@@ -65,7 +68,9 @@ func (l *links) wake() {
 func (l *links) lost(id peer.ID) {
 	l.mu.Lock()
 	if k := l.members[id]; k != nil {
-		k.nextDial, k.backoff = time.Time{}, 0
+		if k.answers { // One that never did is dialled at the pace of those who are away.
+			k.answers, k.nextDial, k.backoff = false, time.Time{}, 0
+		}
 		select {
 		case k.probe <- struct{}{}:
 		default:
@@ -112,7 +117,6 @@ func (l *links) attend(ctx context.Context, probes *sync.WaitGroup) {
 		}
 		switch connected := l.n.host.Network().Connectedness(m.ID) == network.Connected; {
 		case connected:
-			k.backoff, k.nextDial = 0, time.Time{}
 			if !k.running {
 				k.running = true
 				l.n.host.ConnManager().Protect(m.ID, "relay")
@@ -126,8 +130,10 @@ func (l *links) attend(ctx context.Context, probes *sync.WaitGroup) {
 	for id := range l.members {
 		if !l.n.isMember(id) {
 			delete(l.members, id)
+			delete(l.stateful, id)
+			l.tell()
 			l.n.host.ConnManager().Unprotect(id, "relay")
-			l.n.goWork(func() { _ = l.n.host.Network().ClosePeer(id) })
+			l.n.work.run(func() { _ = l.n.host.Network().ClosePeer(id) })
 		}
 	}
 }
@@ -136,6 +142,10 @@ func (l *links) attend(ctx context.Context, probes *sync.WaitGroup) {
 func (l *links) dial(ctx context.Context, id peer.ID, k *link) {
 	ctx, cancel := context.WithTimeout(ctx, 2*dialTimeout)
 	defer cancel()
+	// The library's own pauses between dials grow to minutes; ours are enough.
+	if sw, ok := l.n.host.Network().(*swarm.Swarm); ok {
+		sw.Backoff().Clear(id)
+	}
 	info := peer.AddrInfo{ID: id}
 	info.Addrs, _ = l.n.contact(id)
 	err := l.n.host.Connect(ctx, info)
@@ -148,12 +158,32 @@ func (l *links) dial(ctx context.Context, id peer.ID, k *link) {
 	defer l.mu.Unlock()
 	k.dialing = false
 	if err != nil {
-		k.failed = true
-		k.backoff = min(max(2*k.backoff, firstRedial), lastRedial)
-		k.nextDial = time.Now().Add(k.backoff/2 + rand.N(k.backoff))
+		k.later()
 		l.n.log.Debug("member not reached", "peer", short(id), "error", err)
 	}
 	l.wake()
+}
+
+// later puts the next dial off, longer each time.
+func (k *link) later() {
+	k.failed = true
+	k.backoff = min(max(2*k.backoff, firstRedial), lastRedial)
+	k.nextDial = time.Now().Add(k.backoff/2 + rand.N(k.backoff))
+}
+
+// refused notes that a member did not let this peer in.
+func (l *links) refused(id peer.ID, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	k := l.members[id]
+	if k == nil {
+		return
+	}
+	k.later()
+	if text := err.Error(); text != k.refusal && l.n.ctx.Err() == nil {
+		k.refusal = text
+		l.n.log.Warn("a member does not let this peer in", "peer", short(id), "error", err)
+	}
 }
 
 // watch probes one member on one kept stream for as long as it is connected.
@@ -170,7 +200,7 @@ func (l *links) watch(ctx context.Context, id peer.ID, k *link) {
 	for l.n.host.Network().Connectedness(id) == network.Connected && l.n.isMember(id) {
 		if p.broken() {
 			p.stop()
-			p = l.newProber(ctx, id, func(rtt time.Duration) { l.answered(k, rtt) })
+			p = l.newProber(ctx, id, func(rtt time.Duration) { l.answered(id, k, rtt) })
 		}
 		p.send()
 		select {
@@ -185,12 +215,15 @@ func (l *links) watch(ctx context.Context, id peer.ID, k *link) {
 	}
 }
 
-func (l *links) answered(k *link, rtt time.Duration) {
+func (l *links) answered(id peer.ID, k *link, rtt time.Duration) {
 	l.mu.Lock()
 	before := k.seen.State(l.now())
 	k.seen.Answer(l.now(), rtt)
+	k.answers, k.backoff, k.nextDial, k.refusal = true, 0, time.Time{}, ""
 	l.mu.Unlock()
 	if before != liveness.Alive {
+		// It may have been a stranger when the routing table first heard of it.
+		_, _ = l.n.dht.RoutingTable().TryAddPeer(id, true, false)
 		l.wake()
 	}
 }
@@ -218,10 +251,14 @@ func (l *links) tellChanges() {
 	}
 	l.mu.Unlock()
 	if changed {
-		select {
-		case l.changed <- struct{}{}:
-		default:
-		}
+		l.tell()
+	}
+}
+
+func (l *links) tell() {
+	select {
+	case l.changed <- struct{}{}:
+	default:
 	}
 }
 

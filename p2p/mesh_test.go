@@ -95,15 +95,19 @@ func testLog(t *testing.T, name string) *slog.Logger {
 	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug})).With("peer", name)
 }
 
-// open makes the machine's node on loopback, and starts it once ready has run.
-func (m *machine) open(t *testing.T, mesh membership.MeshID, name string, ready func(*Node) error) {
-	t.Helper()
-	n, err := New(Options{
+func (m *machine) options(t *testing.T, mesh membership.MeshID, name string) Options {
+	return Options{
 		Identity: m.key, Mesh: mesh, Storage: m.storage, Name: name, Agent: "relay/test", Blocks: m.blocks,
 		MayHave: func(_ peer.ID, trust membership.Trust, _ cid.Cid) bool { return trust == membership.TrustReplicas },
 		Listen:  m.listen,
 		Log:     testLog(t, name),
-	})
+	}
+}
+
+// open makes the machine's node on loopback, and starts it once ready has run.
+func (m *machine) open(t *testing.T, mesh membership.MeshID, name string, ready func(*Node) error) {
+	t.Helper()
+	n, err := New(m.options(t, mesh, name))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/host"
 	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/libp2p/go-libp2p/p2p/protocol/identify"
 	ma "github.com/multiformats/go-multiaddr"
 	"golang.org/x/sync/errgroup"
 
@@ -88,10 +89,9 @@ type Node struct {
 	exchange *blockExchange
 	web      *web
 
-	admitting sync.Mutex // Held while one invite is honoured.
-	promised  map[string]map[peer.ID]time.Time
+	admitting sync.Mutex // Held while the uses of an invite are counted.
 
-	work  sync.WaitGroup // Everything that handlers started.
+	work  work // Everything that handlers started.
 	ctx   context.Context
 	stop  context.CancelFunc
 	ready chan struct{}
@@ -110,15 +110,15 @@ func New(o Options) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := &Node{Options: o, self: self, log: o.Log, ready: make(chan struct{}), promised: map[string]map[peer.ID]time.Time{}}
+	n := &Node{Options: o, self: self, log: o.Log, ready: make(chan struct{})}
 	n.ctx, n.stop = context.WithCancel(context.Background())
-	n.gate = newGate(o.Mesh, n.Member, o.Log)
+	n.gate = newGate(n.ctx, &n.work, o.Mesh, n.Member, o.Log)
 	n.gossip = newGossip(n)
 	n.links = newLinks(n)
 	n.web = newWeb(n)
 
 	kinds := append(membership.Kinds(o.Mesh, func(r record.Record) record.Verdict { return n.Roster().Admit(r) }),
-		record.Kind{Name: KindContact, Rule: record.Owned, Owner: peer.Decode, Check: checkContact})
+		record.Kind{Name: KindContact, Rule: record.Owned, Owner: record.OwnerIsID, Check: checkContact})
 	n.table, err = record.NewTable(record.Options{
 		Key: o.Identity, Storage: o.Storage, Kinds: append(kinds, o.Kinds...), Rights: rights{n}, Logger: o.Log,
 		Publish: n.gossip.spread,
@@ -205,7 +205,7 @@ func (n *Node) close() {
 	if err := n.host.Close(); err != nil {
 		n.log.Debug("host closed", "error", err)
 	}
-	n.work.Wait()
+	n.work.wait()
 }
 
 // Ready is closed once the node answers.
@@ -244,6 +244,7 @@ func (n *Node) housekeep(ctx context.Context) error {
 			n.gate.rosterChanged()
 			n.links.wake()
 			n.recheck()
+			n.withdrawExtra(time.Now())
 		}
 		select {
 		case <-ctx.Done():
@@ -266,31 +267,46 @@ func (n *Node) recheck() {
 // connected is called with every new connection. The side that dialled proves
 // itself first, and compares records once it is let in.
 func (n *Node) connected(c network.Conn) {
-	n.gate.arrived(c)
+	if !n.gate.arrived(c) {
+		n.work.run(func() { _ = c.Close() })
+		return
+	}
 	if c.Stat().Direction != network.DirOutbound {
 		n.links.wake()
 		return
 	}
-	n.goWork(func() {
+	n.work.run(func() {
+		id := c.RemotePeer()
 		if err := n.hello(n.ctx, c); err != nil {
-			n.log.Info("not let in", "peer", short(c.RemotePeer()), "error", err)
+			n.links.refused(id, err)
+			_ = c.Close()
+			return
+		}
+		if n.knownAsStranger(c) { // It was let in too late: the libraries have given up on this connection.
 			_ = c.Close()
 			return
 		}
 		n.links.wake()
-		n.compareWith(n.ctx, c.RemotePeer())
+		n.compareWith(n.ctx, id)
 	})
+}
+
+// knownAsStranger says whether the other side answered identify as to somebody
+// who is not a member, which the libraries go by for as long as the connection
+// stands.
+func (n *Node) knownAsStranger(c network.Conn) bool {
+	if ids, ok := n.host.Host.(interface{ IDService() identify.IDService }); ok {
+		select {
+		case <-ids.IDService().IdentifyWait(c):
+		case <-n.ctx.Done():
+			return false
+		}
+	}
+	spoken, err := n.host.Peerstore().SupportsProtocols(c.RemotePeer(), ProtocolSync)
+	return err == nil && len(spoken) == 0
 }
 
 func (n *Node) disconnected(c network.Conn) {
 	n.gate.left(c)
 	n.links.lost(c.RemotePeer())
-}
-
-// goWork runs f so that close waits for it.
-func (n *Node) goWork(f func()) {
-	if n.ctx.Err() != nil {
-		return
-	}
-	n.work.Go(f)
 }

@@ -96,7 +96,7 @@ func TestInvitesThatAreRefused(t *testing.T) {
 		{"spent", good, membership.ErrInviteSpent},
 		{"expired", expired, membership.ErrInviteExpired},
 		{"revoked", revoked, membership.ErrInviteRevoked},
-		{"unknown", unknown, membership.ErrInviteInvalid},
+		{"unknown", unknown, membership.ErrInviteUnknown},
 		{"foreign", foreign, membership.ErrInviteForeign},
 		{"nobody there", away, ErrUnreachable},
 	} {
@@ -226,7 +226,7 @@ func TestAPeerThatStopsIsGoneAndComesBack(t *testing.T) {
 	if err := attic.PutShared(membership.KindMesh, membership.SettingsID, membership.Settings{Name: "new name"}); err != nil {
 		t.Fatal(err)
 	}
-	den.open(t, attic.Mesh, "den", func(*Node) error { return nil })
+	den.open(t, attic.Mesh, "den", func(*Node) error { return nil }) // At another port, which it tells.
 	eventually(t, 15*time.Second, "den is back", seesAlive(attic, 2))
 	eventually(t, 10*time.Second, "den caught up", sameState(attic, den))
 }

@@ -19,7 +19,7 @@ const (
 	// maxToken bounds one line of the negotiation.
 	maxToken = 1024
 	// peekPatience is how long a peer may take to say which protocol it wants.
-	peekPatience = 5 * time.Second
+	peekPatience = 2 * time.Second
 )
 
 var errNegotiation = errors.New("not a negotiation of protocols")

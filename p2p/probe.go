@@ -161,7 +161,7 @@ func (l *links) ask(ctx context.Context, witness, about peer.ID) (time.Duration,
 
 // handleProbe answers until the stream ends or is silent for too long.
 func (l *links) handleProbe(s network.Stream) {
-	l.n.goWork(func() {
+	l.n.work.run(func() {
 		for l.answerProbe(s) == nil {
 		}
 		_ = s.Reset()

@@ -12,7 +12,7 @@ import (
 // rosterCache keeps the roster until a record that it follows from changes.
 type rosterCache struct {
 	mu      sync.Mutex
-	from    [2]uint64
+	from    [3]uint64
 	current *membership.Roster
 }
 
@@ -24,17 +24,27 @@ func (n *Node) Roster() *membership.Roster {
 	if n.table == nil { // While the table is being read.
 		return membership.NewRoster(n.Mesh, nil)
 	}
-	from := [2]uint64{n.table.Revision(membership.KindMember), n.table.Revision(membership.KindInvite)}
+	var from [len(rosterKinds)]uint64
+	for i, kind := range rosterKinds {
+		from[i] = n.table.Revision(kind)
+	}
 	if c.current == nil || c.from != from {
-		var records []record.Record
-		for _, kind := range []string{membership.KindInvite, membership.KindMember} {
-			for _, s := range n.table.History(kind) {
-				records = append(records, s.Record)
-			}
-		}
-		c.current, c.from = membership.NewRoster(n.Mesh, records), from
+		c.current, c.from = membership.NewRoster(n.Mesh, n.membershipRecords()), from
 	}
 	return c.current
+}
+
+// rosterKinds are what a roster follows from.
+var rosterKinds = [3]string{membership.KindInvite, membership.KindAdmission, membership.KindMember}
+
+func (n *Node) membershipRecords() []record.Record {
+	var records []record.Record
+	for _, kind := range rosterKinds {
+		for _, s := range n.table.History(kind) {
+			records = append(records, s.Record)
+		}
+	}
+	return records
 }
 
 // rights answers the table's questions from the roster in force.

@@ -31,7 +31,7 @@ func (n *Node) compareWith(ctx context.Context, id peer.ID) {
 }
 
 func (n *Node) handleSync(s network.Stream) {
-	n.goWork(func() {
+	n.work.run(func() {
 		ctx, cancel := context.WithTimeout(n.ctx, syncPatience)
 		defer cancel()
 		n.exchangeRecords(ctx, s, false)

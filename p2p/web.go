@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"time"
@@ -15,8 +16,10 @@ import (
 )
 
 const (
-	// maxStreamsPerPeer stays below the 256 that QUIC allows one connection.
+	// maxStreamsPerPeer and maxControlStreams together stay below the 256 that
+	// QUIC allows one connection; what is more waits its turn.
 	maxStreamsPerPeer = 200
+	maxControlStreams = 24
 	idleStreams       = 32
 	idleStreamLife    = time.Minute
 )
@@ -33,11 +36,11 @@ type web struct {
 
 func newWeb(n *Node) *web {
 	w := &web{n: n, clients: map[protocol.ID]*http.Transport{}}
-	for _, id := range []protocol.ID{ProtocolHTTP, ProtocolControl} {
+	for id, most := range map[protocol.ID]int{ProtocolHTTP: maxStreamsPerPeer, ProtocolControl: maxControlStreams} {
 		w.clients[id] = &http.Transport{
 			DialContext:         w.dial(id),
-			MaxIdleConnsPerHost: idleStreams,
-			MaxConnsPerHost:     maxStreamsPerPeer,
+			MaxIdleConnsPerHost: min(idleStreams, most),
+			MaxConnsPerHost:     most,
 			IdleConnTimeout:     idleStreamLife,
 			DisableCompression:  true,
 		}
@@ -63,8 +66,20 @@ func (w *web) dial(id protocol.ID) func(context.Context, string, string) (net.Co
 		if err != nil {
 			return nil, fmt.Errorf("%w: %v", ErrPeerGone, err)
 		}
-		return conn, nil
+		return clientConn{conn}, nil
 	}
+}
+
+// clientConn ends both directions when the client is done with it. Closing a
+// stream only says that nothing more will be sent: the other side would go on
+// writing an answer that nobody takes, and never learn of it.
+type clientConn struct{ net.Conn }
+
+func (c clientConn) Close() error {
+	if s, ok := c.Conn.(interface{ Reset() error }); ok {
+		return s.Reset()
+	}
+	return c.Conn.Close()
 }
 
 func (w *web) open() (err error) {
@@ -81,6 +96,7 @@ func (w *web) serve(hop, control http.Handler) {
 			Handler:           handler,
 			ReadHeaderTimeout: joinPatience,
 			IdleTimeout:       2 * idleStreamLife,
+			ErrorLog:          slog.NewLogLogger(w.n.log.Handler(), slog.LevelDebug),
 			ConnContext: func(ctx context.Context, c net.Conn) context.Context {
 				id, _ := peer.Decode(c.RemoteAddr().String())
 				return context.WithValue(ctx, remoteKey{}, id)

@@ -75,6 +75,8 @@ const (
 	InviteSpent Reason = "invite_spent"
 	// InviteRevoked: an admin took the invite back.
 	InviteRevoked Reason = "invite_revoked"
+	// InviteUnknown: no peer that was asked knows the invite, or not yet.
+	InviteUnknown Reason = "invite_unknown"
 	// InviteForeign: the invite belongs to another mesh.
 	InviteForeign Reason = "invite_foreign"
 	// InMesh: this machine is in a mesh with others and must leave it first.
@@ -111,7 +113,7 @@ func Reasons() []Reason {
 		Superseded, Timeout, Internal,
 		InvalidRequest, RequestTooLarge, RouteNotFound, MethodNotAllowed, MissingKey, InvalidKey, ForbiddenOrigin,
 		HopRefused, ContextLength, QuotaExceeded, CannotContinue,
-		NotMember, NotAllowed, InviteInvalid, InviteExpired, InviteSpent, InviteRevoked, InviteForeign, InMesh,
+		NotMember, NotAllowed, InviteInvalid, InviteExpired, InviteSpent, InviteRevoked, InviteUnknown, InviteForeign, InMesh,
 		Unreachable, ProtocolMismatch, RecordInvalid,
 		NameTaken, FileInvalid, FileChanged, DiskFull, NotFound, Locked, StateUnusable, PortInUse,
 	}

@@ -15,6 +15,7 @@ var (
 	ErrInviteSpent   = fault("invite_spent", "this invite has been used up: ask for a new one (relay peer invite)")
 	ErrInviteRevoked = fault("invite_revoked", "this invite was taken back by an admin: ask for a new one (relay peer invite)")
 	ErrInviteForeign = fault("invite_foreign", "this invite belongs to another mesh")
+	ErrInviteUnknown = fault("invite_unknown", "no peer that was reached knows this invite: if it is new, try again in a moment; else ask for another")
 	ErrNotMember     = fault("not_member", "not a member of this mesh")
 	ErrNotAllowed    = fault("not_allowed", "only an admin of the mesh may do this")
 	ErrCodeInvalid   = fault("invalid_request", "this is not a recovery code: it has 13 groups of four letters and digits")

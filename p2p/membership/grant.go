@@ -2,6 +2,7 @@ package membership
 
 import (
 	"crypto/ed25519"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"strings"
@@ -17,8 +18,15 @@ import (
 
 // The record kinds of this package.
 const (
-	// KindMember: one per peer, written by itself; the payload is a Grant.
+	// KindMember: one per peer and proof, written by the peer; the payload is a
+	// Grant, the id GrantID. A peer that proves itself a second time adds a
+	// record: no proof takes the place of another, so that nobody can pull away
+	// the ground on which others stand.
 	KindMember = "member"
+	// KindAdmission: one per admitting member, invite and joiner, written by the
+	// admitter before it countersigns; the payload is a Countersign. Deleting
+	// it withdraws the countersignature.
+	KindAdmission = "admission"
 	// KindInvite: one per invite, written by an admin; the payload is an Issue.
 	KindInvite = "invite"
 	// KindMesh: what the mesh is called; the payload is a Settings.
@@ -70,6 +78,29 @@ type Issue struct {
 	Label   string `cbor:"6,keyasint,omitempty"`
 }
 
+// Countersign is the payload of an admission.
+type Countersign struct {
+	// Stamp is in Unix milliseconds by the admitter's clock.
+	Stamp int64 `cbor:"1,keyasint"`
+}
+
+// GrantID is the id of the record of a peer's grant: the peer's id, a slash, and
+// 16 base32 characters of the hash of the proof, which the name is no part of.
+func GrantID(id peer.ID, g Grant) (string, error) {
+	g.Name = ""
+	data, err := record.Marshal(g)
+	if err != nil {
+		return "", err
+	}
+	sum := sha256.Sum256(data)
+	return id.String() + "/" + lowerBase32.EncodeToString(sum[:rawIDBytes]), nil
+}
+
+// AdmissionID is the id of the record of an admission.
+func AdmissionID(admitter peer.ID, invite string, joiner peer.ID) string {
+	return admitter.String() + "/" + invite + "/" + joiner.String()
+}
+
 // Settings is the payload of the record mesh/settings.
 type Settings struct {
 	Name string `cbor:"1,keyasint"`
@@ -92,11 +123,10 @@ func (g Grant) issued() (Issue, peer.ID, error) {
 	return i, s.Author, record.Unmarshal(s.Payload, &i)
 }
 
-// Admit is an admitting member's signature under an invite, made for one peer.
-func Admit(key crypto.PrivKey, mesh MeshID, joiner peer.ID, invite string, at time.Time) (stamp int64, sig []byte, err error) {
-	stamp = at.UnixMilli()
-	sig, err = key.Sign(admitClaim(mesh, joiner, invite, stamp))
-	return stamp, sig, err
+// Admit is an admitting member's signature under an invite, made for one peer at
+// a stamp in Unix milliseconds.
+func Admit(key crypto.PrivKey, mesh MeshID, joiner peer.ID, invite string, stamp int64) ([]byte, error) {
+	return key.Sign(admitClaim(mesh, joiner, invite, stamp))
 }
 
 // SignedByInvite says whether sig is the invite's signature for the joiner.
@@ -122,14 +152,13 @@ func (i Issue) Usable(deleted bool, used int, now time.Time) error {
 // Roster.Admit of the roster in force.
 func Kinds(mesh MeshID, admit func(record.Record) record.Verdict) []record.Kind {
 	return []record.Kind{
-		{Name: KindMember, Rule: record.Owned, Owner: ownerIsID, Admit: admit,
+		{Name: KindMember, Rule: record.Owned, Owner: record.OwnerIsFirst, Admit: admit,
 			Check: func(r record.Record) error { return checkGrant(mesh, r) }},
+		{Name: KindAdmission, Rule: record.Owned, Owner: record.OwnerIsFirst, Check: checkAdmission},
 		{Name: KindInvite, Rule: record.Shared, Check: checkIssue},
 		{Name: KindMesh, Rule: record.Shared, Check: checkSettings},
 	}
 }
-
-func ownerIsID(id string) (peer.ID, error) { return peer.Decode(id) }
 
 var errForm = errors.New("the record does not have the form of its kind")
 
@@ -146,7 +175,23 @@ func checkGrant(mesh MeshID, r record.Record) error {
 	case len(g.Root) == 0 && len(g.Invite) == 0:
 		return fmt.Errorf("%w: a membership without a proof", errForm)
 	}
+	if id, err := GrantID(r.Author, g); err != nil || id != r.ID {
+		return fmt.Errorf("%w: the id is not that of the proof", errForm)
+	}
 	return nil
+}
+
+func checkAdmission(r record.Record) error {
+	var c Countersign
+	if err := record.Unmarshal(r.Payload, &c); err != nil {
+		return err
+	}
+	parts := strings.Split(r.ID, "/")
+	if len(parts) != 3 || len(parts[1]) != len(InviteID(nil)) {
+		return fmt.Errorf("%w: the id is not that of an admission", errForm)
+	}
+	_, err := record.OwnerIsID(parts[2])
+	return err
 }
 
 func checkIssue(r record.Record) error {

@@ -67,7 +67,16 @@ func (w world) seal(p person, kind, id string, deleted bool, version uint64, pay
 }
 
 func (w world) member(p person, g Grant) record.Record {
-	return w.seal(p, KindMember, p.id.String(), false, 1, g).Record
+	return w.grantRecord(p, g, false)
+}
+
+func (w world) grantRecord(p person, g Grant, deleted bool) record.Record {
+	w.t.Helper()
+	id, err := GrantID(p.id, g)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return w.seal(p, KindMember, id, deleted, 1, g).Record
 }
 
 func (w world) founder(p person) record.Record {
@@ -86,7 +95,8 @@ func (w world) invite(admin person, role Role, trust Trust) (Invite, record.Sign
 
 func (w world) grant(joiner, admitter person, i Invite, issued record.Signed) Grant {
 	w.t.Helper()
-	stamp, sig, err := Admit(admitter.key, w.mesh, joiner.id, i.ID(), time.Unix(1000, 0))
+	const stamp = 1_000_000
+	sig, err := Admit(admitter.key, w.mesh, joiner.id, i.ID(), stamp)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -120,18 +130,14 @@ func TestAMemberIsProvenFromTheMeshKeyOn(t *testing.T) {
 	if n := r.Admins(); n != 2 {
 		t.Errorf("%d admins", n)
 	}
-	if _, _, used, ok := r.Issue(toC.ID()); !ok || used != 1 {
+	if _, _, used, ok := r.Issue(toC.ID(), a.id); !ok || used != 1 {
 		t.Errorf("c's invite: used %d, known %v", used, ok)
 	}
-	grants := map[peer.ID]Grant{}
-	for _, rec := range records {
-		var g Grant
-		if rec.Kind == KindMember && record.Unmarshal(rec.Payload, &g) == nil {
-			grants[rec.Author] = g
-		}
+	var chain []string
+	for _, key := range r.Chain(c.id) {
+		chain = append(chain, strings.Split(key, "/")[1])
 	}
-	chain := Chain(c.id, func(id peer.ID) (Grant, bool) { g, ok := grants[id]; return g, ok })
-	if !slices.Equal(chain, []peer.ID{a.id, b.id, c.id}) {
+	if !slices.Equal(chain, []string{a.id.String(), b.id.String(), c.id.String()}) {
 		t.Errorf("the chain is %v", chain)
 	}
 }
@@ -150,13 +156,13 @@ func TestRightsDoNotEndWithTheActTheyAllow(t *testing.T) {
 		if !has(r, a) || !has(r, b) || !has(r, c) {
 			t.Errorf("left are %v", r.Members())
 		}
-		if i, deleted, _, ok := r.Issue(toB.ID()); !ok || !errors.Is(i.Usable(deleted, 0, time.UnixMilli(0)), ErrInviteRevoked) {
+		if i, deleted, _, ok := r.Issue(toB.ID(), ""); !ok || !errors.Is(i.Usable(deleted, 0, time.UnixMilli(0)), ErrInviteRevoked) {
 			t.Error("the invite can still be used")
 		}
 	})
 	t.Run("who admitted others leaves", func(t *testing.T) {
-		left := w.seal(b, KindMember, b.id.String(), true, 2, memberB)
-		r := NewRoster(w.mesh, []record.Record{base[0], left.Record, base[2]})
+		left := w.grantRecord(b, memberB, true)
+		r := NewRoster(w.mesh, []record.Record{base[0], left, base[2]})
 		if has(r, b) || !has(r, c) {
 			t.Errorf("left are %v", r.Members())
 		}
@@ -259,6 +265,7 @@ func TestWhoMayWriteWhat(t *testing.T) {
 func TestAnyOrderOfRecordsGivesOneRoster(t *testing.T) {
 	w := newWorld(t)
 	people := []person{newPerson(t)}
+	admins := people
 	records := []record.Record{w.founder(people[0])}
 	for i := range 6 {
 		p := newPerson(t)
@@ -267,15 +274,35 @@ func TestAnyOrderOfRecordsGivesOneRoster(t *testing.T) {
 			role = RoleAdmin
 		}
 		// Invited by the last admin, admitted by the last to come.
-		inv, issued := w.invite(people[i/2*2%len(people)], role, TrustReplicas)
+		inv, issued := w.invite(admins[len(admins)-1], role, TrustReplicas)
 		records = append(records, issued.Record, w.member(p, w.grant(p, people[len(people)-1], inv, issued)))
 		people = append(people, p)
+		if role == RoleAdmin {
+			admins = append(admins, p)
+		}
 	}
 	all := NewRoster(w.mesh, records)
+	if len(all.Members()) != len(people) {
+		t.Fatalf("%d of %d are members", len(all.Members()), len(people))
+	}
 	rapid.Check(t, func(t *rapid.T) {
 		shuffled := rapid.Permutation(records).Draw(t, "order")
-		if got := NewRoster(w.mesh, shuffled).Members(); !slices.Equal(got, all.Members()) {
+		other := NewRoster(w.mesh, shuffled)
+		if got := other.Members(); !slices.Equal(got, all.Members()) {
 			t.Fatalf("another order, another roster: %v", got)
+		}
+		// What Chain lists proves the peer, to somebody who knows nothing else.
+		who := rapid.SampledFrom(people).Draw(t, "who")
+		var chain []record.Record
+		for _, key := range other.Chain(who.id) {
+			i := slices.IndexFunc(records, func(r record.Record) bool { return r.Key() == key })
+			chain = append(chain, records[i])
+			if !has(NewRoster(w.mesh, chain), person{id: chain[len(chain)-1].Author}) {
+				t.Fatalf("link %d of the chain is not proven by those before it", len(chain))
+			}
+		}
+		if !has(NewRoster(w.mesh, chain), who) {
+			t.Fatal("the chain does not prove it")
 		}
 		some := shuffled[:rapid.IntRange(0, len(shuffled)).Draw(t, "known")]
 		for _, m := range NewRoster(w.mesh, some).Members() {
@@ -284,6 +311,61 @@ func TestAnyOrderOfRecordsGivesOneRoster(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestASecondProofPullsNothingAway: whoever proves itself anew, by whomever it
+// likes, stays what it was, and so do those who lean on it.
+func TestASecondProofPullsNothingAway(t *testing.T) {
+	w := newWorld(t)
+	a, b, c := newPerson(t), newPerson(t), newPerson(t)
+	toB, issuedB := w.invite(a, RoleAdmin, TrustReplicas)
+	toC, issuedC := w.invite(a, RoleMember, TrustReplicas)
+	again, issuedAgain := w.invite(a, RoleMember, TrustClient)
+	records := []record.Record{
+		w.founder(a), w.member(b, w.grant(b, a, toB, issuedB)), w.member(c, w.grant(c, b, toC, issuedC)),
+		w.member(b, w.grant(b, c, again, issuedAgain)), // B by C, whom B let in.
+		w.member(a, w.grant(a, c, again, issuedAgain)), // The founder, too.
+	}
+	r := NewRoster(w.mesh, records)
+	for _, p := range []person{a, b} {
+		if m, ok := r.Member(p.id); !ok || m.Role != RoleAdmin || m.Trust != TrustReplicas {
+			t.Errorf("%s is %+v", p.id, m)
+		}
+	}
+	if !has(r, c) {
+		t.Error("c was thrown out")
+	}
+}
+
+func TestAnAdmissionCanBeWithdrawnByWhoGaveIt(t *testing.T) {
+	w := newWorld(t)
+	a, b, c := newPerson(t), newPerson(t), newPerson(t)
+	toB, issuedB := w.invite(a, RoleMember, TrustReplicas)
+	toC, issuedC := w.invite(a, RoleMember, TrustReplicas)
+	withdrawn := func(by person) record.Record {
+		return w.seal(by, KindAdmission, AdmissionID(by.id, toB.ID(), b.id), true, 2, Countersign{Stamp: 1}).Record
+	}
+	base := []record.Record{w.founder(a), issuedB.Record, issuedC.Record, w.member(b, w.grant(b, a, toB, issuedB)), w.member(c, w.grant(c, b, toC, issuedC))}
+	if r := NewRoster(w.mesh, append(slices.Clone(base), withdrawn(a))); has(r, b) || !has(r, c) {
+		t.Errorf("members: %v", r.Members())
+	}
+	if r := NewRoster(w.mesh, append(slices.Clone(base), withdrawn(c))); !has(r, b) {
+		t.Error("somebody else's withdrawal counted")
+	}
+}
+
+func TestACountersignatureIsAUse(t *testing.T) {
+	w := newWorld(t)
+	a, b, c := newPerson(t), newPerson(t), newPerson(t)
+	inv, issued := w.invite(a, RoleMember, TrustReplicas)
+	promised := w.seal(a, KindAdmission, AdmissionID(a.id, inv.ID(), b.id), false, 1, Countersign{Stamp: 1}).Record
+	r := NewRoster(w.mesh, []record.Record{w.founder(a), issued.Record, promised})
+	if _, _, used, _ := r.Issue(inv.ID(), c.id); used != 1 {
+		t.Errorf("used %d times", used)
+	}
+	if _, _, used, _ := r.Issue(inv.ID(), b.id); used != 0 {
+		t.Errorf("used %d times, but for b", used)
+	}
 }
 
 func TestInviteUse(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"crypto/ed25519"
 	"slices"
+	"strings"
 
 	"github.com/libp2p/go-libp2p/core/peer"
 
@@ -27,8 +28,20 @@ type Roster struct {
 	members map[peer.ID]Member
 	// proven are the members and those who left: who they let in stays.
 	proven map[peer.ID]Member
+	// proofs are the grants that hold, each proven by those before it.
+	proofs []proof
 	issues map[string]issue
-	used   map[string]int
+	// joiners are, by invite, who came by it or was countersigned to.
+	joiners map[string]map[peer.ID]bool
+	// withdrawn are the ids of admissions that were taken back.
+	withdrawn map[string]bool
+}
+
+// proof is a membership record that holds.
+type proof struct {
+	key    string
+	holder peer.ID
+	leans  []peer.ID // On these being proven; empty for the mesh key's own.
 }
 
 // issue is an invite as the mesh's records have it now.
@@ -38,22 +51,30 @@ type issue struct {
 	deleted bool
 }
 
-// NewRoster evaluates the membership and invite records of a mesh, deleted ones
-// included. It starts from what the mesh key signed and adds whoever is proven
-// by those already in, so that no ring of members can vouch for itself; and it
-// leans on nothing that its holder can change, so that no right ends with the
-// act that it allows.
+// claim is a membership record that has yet to be judged.
+type claimed struct {
+	record.Record
+	grant Grant
+}
+
+// NewRoster evaluates the membership, admission and invite records of a mesh,
+// deleted ones included. It starts from what the mesh key signed and adds
+// whoever is proven by those already in, so that no ring of members can vouch
+// for itself. Records only ever add to who is proven, but for a countersignature
+// that its own author takes back: no right ends with the act that it allows.
 func NewRoster(mesh MeshID, records []record.Record) *Roster {
-	r := &Roster{mesh: mesh, members: map[peer.ID]Member{}, proven: map[peer.ID]Member{}, issues: map[string]issue{}, used: map[string]int{}}
-	grants := map[peer.ID]Grant{}
-	left := map[peer.ID]bool{}
+	r := &Roster{mesh: mesh, members: map[peer.ID]Member{}, proven: map[peer.ID]Member{}, issues: map[string]issue{},
+		joiners: map[string]map[peer.ID]bool{}, withdrawn: map[string]bool{}}
+	var claims []claimed
 	for _, rec := range records {
 		switch rec.Kind {
 		case KindMember:
 			var g Grant
 			if record.Unmarshal(rec.Payload, &g) == nil {
-				grants[rec.Author], left[rec.Author] = g, rec.Deleted
+				claims = append(claims, claimed{rec, g})
 			}
+		case KindAdmission:
+			r.noteAdmission(rec)
 		case KindInvite:
 			var i Issue
 			if record.Unmarshal(rec.Payload, &i) == nil {
@@ -61,58 +82,109 @@ func NewRoster(mesh MeshID, records []record.Record) *Roster {
 			}
 		}
 	}
+	// One order on every peer: the order of proofs is that of the records' keys.
+	slices.SortFunc(claims, func(a, b claimed) int { return strings.Compare(a.ID, b.ID) })
 	for grown := true; grown; {
 		grown = false
-		for id, g := range grants {
-			switch member, verdict := r.judge(id, g); verdict {
-			case record.Allowed:
-				r.proven[id] = member
+		claims = slices.DeleteFunc(claims, func(c claimed) bool {
+			member, leans, verdict := r.judge(c.Author, c.grant)
+			if verdict == record.Allowed {
+				r.prove(c, member, leans)
 				grown = true
-				fallthrough
-			case record.Denied: // For good: nothing that comes changes it.
-				delete(grants, id)
 			}
-		}
-	}
-	for id, m := range r.proven {
-		if m.Invite != "" {
-			r.used[m.Invite]++
-		}
-		if !left[id] {
-			r.members[id] = m
-		}
+			return verdict != record.Unknown
+		})
 	}
 	return r
 }
 
-// judge works out what a grant makes of a peer: Unknown while the membership of
-// somebody it leans on has not arrived.
-func (r *Roster) judge(id peer.ID, g Grant) (Member, record.Verdict) {
+func (r *Roster) noteAdmission(rec record.Record) {
+	parts := strings.Split(rec.ID, "/")
+	if len(parts) != 3 {
+		return
+	}
+	joiner, err := peer.Decode(parts[2])
+	switch {
+	case err != nil:
+	case rec.Deleted:
+		r.withdrawn[rec.ID] = true
+	default:
+		r.joined(parts[1], joiner)
+	}
+}
+
+func (r *Roster) joined(invite string, joiner peer.ID) {
+	if r.joiners[invite] == nil {
+		r.joiners[invite] = map[peer.ID]bool{}
+	}
+	r.joiners[invite][joiner] = true
+}
+
+// prove takes a grant in. Of several grants of one peer each counts for what it
+// gives.
+func (r *Roster) prove(c claimed, m Member, leans []peer.ID) {
+	r.proofs = append(r.proofs, proof{record.Key(KindMember, c.ID), c.Author, leans})
+	r.proven[c.Author] = greater(r.proven[c.Author], m)
+	if m.Invite != "" && !c.Deleted {
+		r.joined(m.Invite, c.Author)
+	}
+	if !c.Deleted && !r.isWithdrawn(c.grant, c.Author) {
+		r.members[c.Author] = greater(r.members[c.Author], m)
+	}
+}
+
+func (r *Roster) isWithdrawn(g Grant, joiner peer.ID) bool {
+	if len(g.Root) > 0 {
+		return false
+	}
+	i, _, err := g.issued()
+	admitter, badID := peer.Decode(g.Admitter)
+	return err == nil && badID == nil && r.withdrawn[AdmissionID(admitter, InviteID(i.Public), joiner)]
+}
+
+// greater joins two memberships of one peer: the higher role, the higher trust.
+func greater(a, b Member) Member {
+	switch {
+	case a.ID == "":
+		return b
+	case a.Role != RoleAdmin && b.Role == RoleAdmin:
+		a.Role = RoleAdmin
+	}
+	trusts := []Trust{TrustClient, TrustShardOnly, TrustReplicas}
+	if slices.Index(trusts, b.Trust) > slices.Index(trusts, a.Trust) {
+		a.Trust = b.Trust
+	}
+	return a
+}
+
+// judge works out what a grant makes of a peer, and on whom that leans: Unknown
+// while the membership of one of them has not arrived.
+func (r *Roster) judge(id peer.ID, g Grant) (Member, []peer.ID, record.Verdict) {
 	if g.Mesh != r.mesh {
-		return Member{}, record.Denied
+		return Member{}, nil, record.Denied
 	}
 	if len(g.Root) > 0 {
 		if len(g.Root) != ed25519.PublicKeySize || IDOf(g.Root) != r.mesh || !ed25519.Verify(g.Root, rootClaim(r.mesh, id), g.RootSig) {
-			return Member{}, record.Denied
+			return Member{}, nil, record.Denied
 		}
-		return Member{ID: id, Name: g.Name, Role: RoleAdmin, Trust: TrustReplicas}, record.Allowed
+		return Member{ID: id, Name: g.Name, Role: RoleAdmin, Trust: TrustReplicas}, nil, record.Allowed
 	}
 	i, author, err := g.issued()
 	if err != nil {
-		return Member{}, record.Denied
+		return Member{}, nil, record.Denied
 	}
 	invite := InviteID(i.Public)
 	admitter, err := peer.Decode(g.Admitter)
 	if err != nil || !i.SignedByInvite(r.mesh, id, g.InviteSig) || !verifiedBy(admitter, admitClaim(r.mesh, id, invite, g.Stamp), g.AdmitSig) {
-		return Member{}, record.Denied
+		return Member{}, nil, record.Denied
 	}
 	if r.proven[author].Role != RoleAdmin {
-		return Member{}, record.Unknown
+		return Member{}, nil, record.Unknown
 	}
 	if _, in := r.proven[admitter]; !in {
-		return Member{}, record.Unknown
+		return Member{}, nil, record.Unknown
 	}
-	return Member{ID: id, Name: g.Name, Role: i.Role, Trust: i.Trust, Invite: invite}, record.Allowed
+	return Member{ID: id, Name: g.Name, Role: i.Role, Trust: i.Trust, Invite: invite}, []peer.ID{author, admitter}, record.Allowed
 }
 
 // Admit says whether a membership record proves what it claims.
@@ -121,7 +193,7 @@ func (r *Roster) Admit(rec record.Record) record.Verdict {
 	if err := record.Unmarshal(rec.Payload, &g); err != nil {
 		return record.Denied
 	}
-	_, verdict := r.judge(rec.Author, g)
+	_, _, verdict := r.judge(rec.Author, g)
 	return verdict
 }
 
@@ -172,44 +244,39 @@ func (r *Roster) Admins() int {
 	return n
 }
 
-// Issue looks an invite up by its id, with how many peers have used it.
-func (r *Roster) Issue(id string) (i Issue, deleted bool, used int, ok bool) {
+// Issue looks an invite up by its id, with how many peers it has been used for,
+// not counting but.
+func (r *Roster) Issue(id string, but peer.ID) (i Issue, deleted bool, used int, ok bool) {
 	found, ok := r.issues[id]
 	if !ok || r.proven[found.author].Role != RoleAdmin {
 		return Issue{}, false, 0, false
 	}
-	return found.Issue, found.deleted, r.used[id], true
+	used = len(r.joiners[id])
+	if r.joiners[id][but] {
+		used--
+	}
+	return found.Issue, found.deleted, used, true
 }
 
-// Chain lists the peers whose membership records prove that a peer is a member,
-// in an order in which each is proven by those before it: what a machine that
-// knows nothing needs in order to believe it. grant looks a membership up, also
-// of those who left. It is empty for a peer that cannot be proven.
-func Chain(id peer.ID, grant func(peer.ID) (Grant, bool)) []peer.ID {
-	var chain []peer.ID
-	seen := map[peer.ID]bool{}
-	var visit func(peer.ID) bool
-	visit = func(id peer.ID) bool {
-		if seen[id] {
-			return true
-		}
-		seen[id] = true
-		g, ok := grant(id)
-		if !ok {
-			return false
-		}
-		if len(g.Root) == 0 {
-			_, author, err := g.issued()
-			admitter, badID := peer.Decode(g.Admitter)
-			if err != nil || badID != nil || !visit(author) || !visit(admitter) {
-				return false
-			}
-		}
-		chain = append(chain, id)
-		return true
+// Chain lists the keys of the membership records that prove a peer, in an order
+// in which each is proven by those before it: what a machine that knows nothing
+// needs in order to believe it. It is empty for a peer that is not proven.
+func (r *Roster) Chain(ids ...peer.ID) []string {
+	needed := map[peer.ID]bool{}
+	for _, id := range ids {
+		needed[id] = true
 	}
-	if !visit(id) {
-		return nil
+	var keys []string
+	for i := len(r.proofs) - 1; i >= 0; i-- {
+		p := r.proofs[i]
+		if !needed[p.holder] {
+			continue
+		}
+		keys = append(keys, p.key)
+		for _, id := range p.leans {
+			needed[id] = true
+		}
 	}
-	return chain
+	slices.Reverse(keys)
+	return keys
 }

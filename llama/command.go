@@ -1,0 +1,105 @@
+package llama
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// An endpoint is where an engine listens: on a socket, or where there are none
+// on a port of the loopback address, guarded by a key.
+type endpoint struct {
+	socket  string
+	port    int
+	keyFile string
+	key     string
+}
+
+// checkpoints is how many states of sliding-window and recurrent memory a slot
+// keeps to go back to. llama.cpp's own default of 32 can take more memory than
+// the model.
+const checkpoints = 4
+
+// maxEmbedBatch is how long a text to embed may be at most, in tokens: the
+// engine must take it in one batch, for which it reserves memory.
+const maxEmbedBatch = 8192
+
+// arguments is the command line of an engine. Nothing that matters is left to
+// the engine's defaults: they change, and some of them take memory.
+func (e Engine) arguments(s Spec, at endpoint) ([]string, error) {
+	own, err := splitArgs(s.Args)
+	if err != nil {
+		return nil, err
+	}
+	batched := false
+	for _, a := range own {
+		if !e.flags[a.name] {
+			return nil, fmt.Errorf("%w: this engine, %v, has no %s", ErrArgument, e, a.name)
+		}
+		batched = batched || a.name == "-ub" || a.name == "--ubatch-size"
+	}
+	var args []string
+	add := func(words ...string) { args = append(args, words...) }
+	// where is like add for options that not every build has.
+	where := func(words ...string) bool {
+		if e.flags[words[0]] {
+			add(words...)
+		}
+		return e.flags[words[0]]
+	}
+	slots := max(1, s.Slots)
+	add("--model", s.Model, "--alias", s.Name)
+	if s.Projector != "" {
+		add("--mmproj", s.Projector)
+	}
+	if at.socket != "" {
+		add("--host", at.socket)
+	} else {
+		add("--host", "127.0.0.1", "--port", strconv.Itoa(at.port), "--api-key-file", at.keyFile)
+	}
+	add("--ctx-size", strconv.Itoa(s.Context*slots), "--parallel", strconv.Itoa(slots))
+	where("--fit", "off")
+	where("--cache-ram", strconv.Itoa(s.CacheMiB))
+	where("--ctx-checkpoints", strconv.Itoa(checkpoints))
+	where("--threads-http", strconv.Itoa(connections(slots)))
+	where("--no-kv-unified") // each slot has its whole context to itself
+	where("--no-slots")
+	_ = where("--no-ui") || where("--no-webui")
+	where("--jinja")
+	where("--offline")
+	where("--log-colors", "off")
+	where("--log-prefix")
+	where("--log-timestamps")
+	if e.trace {
+		add("--verbosity", "4") // so that it says where layers and buffers go
+	}
+	threads := s.Threads
+	if threads == 0 {
+		threads = defaultThreads()
+	}
+	add("--threads", strconv.Itoa(threads))
+	if len(s.Devices) > 0 {
+		layers := s.GPULayers
+		if layers < 0 {
+			layers = 999 // more than any model has: builds without "all" take it too
+		}
+		add("--device", strings.Join(s.Devices, ","), "--n-gpu-layers", strconv.Itoa(layers))
+	} else {
+		where("--device", "none")
+		where("--n-gpu-layers", "0")
+	}
+	switch s.Kind {
+	case KindEmbed:
+		add("--embeddings")
+	case KindRerank:
+		add("--reranking")
+	}
+	if (s.Kind == KindEmbed || s.Kind == KindRerank) && !batched {
+		batch := strconv.Itoa(min(s.Context, maxEmbedBatch))
+		add("--batch-size", batch, "--ubatch-size", batch)
+	}
+	for _, a := range own {
+		add(a.words()...)
+	}
+	return args, nil
+}

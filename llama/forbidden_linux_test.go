@@ -1,0 +1,148 @@
+package llama
+
+import (
+	"encoding/json"
+	"errors"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// forbidden is what tryForbidden is told: files that it must not get at, what
+// it may have, and who to attack.
+type forbidden struct {
+	Secret, Model, Box, Run, Control, Abstract, TCP string
+	Relay                                           int
+}
+
+// tryForbidden does all that a hostile engine would do, and reports for each
+// what came of it: "done" or the error.
+func tryForbidden(args []string) int {
+	var f forbidden
+	if err := json.Unmarshal([]byte(args[0]), &f); err != nil {
+		return 2
+	}
+	result := map[string]string{}
+	try := func(name string, err error) {
+		result[name] = "done"
+		if err != nil {
+			result[name] = err.Error()
+		}
+	}
+	read := func(path string) error { _, err := os.ReadFile(path); return err }
+	write := func(path string) error { return os.WriteFile(path, []byte("x"), 0o600) }
+	list := func(path string) error { _, err := os.ReadDir(path); return err }
+
+	// What it needs.
+	try("ok: read the model", read(f.Model))
+	try("ok: write in its folder", write(filepath.Join(f.Box, "file")))
+	try("ok: read in its folder", read(filepath.Join(f.Box, "file")))
+	try("ok: read what the processor is", read("/proc/cpuinfo"))
+	l, err := net.Listen("unix", filepath.Join(f.Box, "own.sock"))
+	try("ok: listen on its socket", err)
+	if err == nil {
+		try("ok: remove its socket", l.Close())
+	}
+
+	// Files.
+	try("read a secret", read(f.Secret))
+	try("read a secret by its own folder", read(filepath.Join(f.Box, "..", "..", filepath.Base(filepath.Dir(f.Secret)), filepath.Base(f.Secret))))
+	try("list a folder", list(filepath.Dir(f.Secret)))
+	try("list its run folder", list(f.Run))
+	try("read the passwords", read("/etc/shadow"))
+	try("read the users", read("/etc/passwd"))
+	try("write the model", func() error {
+		h, err := os.OpenFile(f.Model, os.O_WRONLY, 0)
+		if err == nil {
+			_ = h.Close()
+		}
+		return err
+	}())
+	try("truncate the model", os.Truncate(f.Model, 1))
+	try("remove the model", os.Remove(f.Model))
+	try("write a secret", write(f.Secret))
+	try("write beside a secret", write(f.Secret+"2"))
+	try("write in its run folder", write(filepath.Join(f.Run, "engine.log")))
+	try("write in /tmp", write(filepath.Join("/tmp", "relay-sandbox-test-"+strconv.Itoa(os.Getpid()))))
+	try("write in /dev/shm", write("/dev/shm/relay-sandbox-test-"+strconv.Itoa(os.Getpid())))
+	try("move a file out", os.Rename(filepath.Join(f.Box, "file"), f.Secret+"3"))
+	try("move a secret in", os.Rename(f.Secret, filepath.Join(f.Box, "secret")))
+	try("link a secret", os.Link(f.Secret, filepath.Join(f.Box, "linked")))
+	try("link to a secret", os.Symlink(f.Secret, filepath.Join(f.Box, "symlinked")))
+	try("make a device", unix.Mknod(filepath.Join(f.Box, "disk"), unix.S_IFBLK|0o600, int(unix.Mkdev(8, 0))))
+	try("open a secret's mode", os.Chmod(f.Secret, 0o666))
+	try("change a secret's owner", os.Chown(f.Secret, 1, 1))
+	try("mark a secret", unix.Setxattr(f.Secret, "user.x", []byte("x"), 0))
+
+	// Programs.
+	try("run a shell", exec.Command("/bin/sh", "-c", "true").Run())
+	script := filepath.Join(f.Box, "script")
+	_ = os.WriteFile(script, []byte("#!/bin/sh\n"), 0o700)
+	try("run what it wrote", exec.Command(script).Run())
+
+	// Network.
+	socket := func(domain, kind int) error {
+		fd, err := unix.Socket(domain, kind, 0)
+		if err == nil {
+			_ = unix.Close(fd)
+		}
+		return err
+	}
+	try("open a TCP socket", socket(unix.AF_INET, unix.SOCK_STREAM))
+	try("open a TCP socket over IPv6", socket(unix.AF_INET6, unix.SOCK_STREAM))
+	try("open a UDP socket", socket(unix.AF_INET, unix.SOCK_DGRAM))
+	try("open a netlink socket", socket(unix.AF_NETLINK, unix.SOCK_RAW))
+	try("open a raw socket", socket(unix.AF_PACKET, unix.SOCK_RAW))
+	try("open a socket to the host", socket(unix.AF_VSOCK, unix.SOCK_STREAM))
+	try("open a socket for ciphers", socket(unix.AF_ALG, unix.SOCK_SEQPACKET))
+	try("open a datagram socket", socket(unix.AF_UNIX, unix.SOCK_DGRAM))
+	dial := func(network, address string) error {
+		c, err := net.Dial(network, address)
+		if err == nil {
+			_ = c.Close()
+		}
+		return err
+	}
+	try("connect to a port", dial("tcp", f.TCP))
+	try("connect to relay's control socket", dial("unix", f.Control))
+	try("connect to an abstract socket", dial("unix", f.Abstract))
+	_, _, errno := unix.Syscall(unix.SYS_IO_URING_SETUP, 1, 0, 0)
+	try("use io_uring", errnoErr(errno))
+
+	// Other processes, and the kernel.
+	try("signal relay", unix.Kill(f.Relay, unix.SIGURG))
+	try("read relay's environment", read("/proc/"+strconv.Itoa(f.Relay)+"/environ"))
+	try("read relay's command line", read("/proc/"+strconv.Itoa(f.Relay)+"/cmdline"))
+	try("trace relay", unix.PtraceSeize(f.Relay))
+	_, err = unix.ProcessVMReadv(f.Relay, []unix.Iovec{{}}, []unix.RemoteIovec{{}}, 0)
+	try("read relay's memory", err)
+	try("make a namespace", unix.Unshare(unix.CLONE_NEWUSER))
+	try("mount", unix.Mount("none", f.Box, "no-such-filesystem", 0, "")) // which would be ENODEV
+	_, _, errno = unix.Syscall(unix.SYS_BPF, 0, 0, 0)
+	try("load a program into the kernel", errnoErr(errno))
+	var limit unix.Rlimit
+	err = unix.Getrlimit(unix.RLIMIT_CORE, &limit)
+	if err == nil && limit.Cur == 0 && limit.Max == 0 {
+		err = errors.New("none")
+	}
+	try("dump core", err)
+	return boolCode(json.NewEncoder(os.Stdout).Encode(result) == nil)
+}
+
+func errnoErr(e unix.Errno) error {
+	if e == 0 {
+		return nil
+	}
+	return e
+}
+
+func boolCode(ok bool) int {
+	if ok {
+		return 0
+	}
+	return 1
+}

@@ -1,0 +1,5 @@
+//go:build unix && !linux
+
+package llama
+
+func tryForbidden([]string) int { return 2 }

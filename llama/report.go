@@ -1,0 +1,105 @@
+package llama
+
+import (
+	"math"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Report is what an engine said about itself while it loaded, and what relay
+// measured.
+type Report struct {
+	// Layers is the number of layers, the output layer counted, and Offloaded
+	// how many of them are on GPUs. Both are 0 where the engine did not say.
+	Layers, Offloaded int
+	// Buffers is the memory that the engine reserved, device by device.
+	Buffers []Buffer
+	// Load is the time from start to the first token.
+	Load time.Duration
+	// Sandbox is what is in force around the process.
+	Sandbox SandboxStatus
+}
+
+// Buffer is memory that an engine reserved on one device, in bytes.
+type Buffer struct {
+	// Device is the engine's name of it: "CPU", "CUDA0", "CUDA_Host", ….
+	Device string
+	// Model is for weights, Context for the cache of keys and values, Compute
+	// for what is in between.
+	Model, Context, Compute uint64
+}
+
+// GPU says whether the weights of at least one layer are on a GPU: the proof
+// that the model does not quietly run on the CPU.
+func (r Report) GPU() bool {
+	for _, b := range r.Buffers {
+		if b.Model > 0 && !onHost(b.Device) {
+			return true
+		}
+	}
+	return false
+}
+
+// onHost says whether a buffer of this name is host memory: CPU, CPU_Mapped,
+// CPU_REPACK, and the host memory that GPUs can reach, such as CUDA_Host.
+func onHost(device string) bool {
+	return device == "CPU" || strings.HasPrefix(device, "CPU_") || strings.HasSuffix(device, "_Host")
+}
+
+var (
+	// load_tensors: offloaded 7/7 layers to GPU
+	offloadLine = regexp.MustCompile(`offloaded (\d{1,6})/(\d{1,6}) layers to GPU`)
+	// load_tensors:   CPU_Mapped model buffer size =     1.66 MiB
+	bufferLine = regexp.MustCompile(`:\s+([A-Za-z][A-Za-z0-9_-]{0,40})\s+(model|KV|RS|output|compute) buffer size =\s+([0-9.]{1,16}) MiB`)
+)
+
+// A reportReader picks the facts of a Report out of the lines of a log.
+type reportReader struct {
+	layers, offloaded int
+	buffers           []Buffer
+}
+
+func (r *reportReader) line(line string) {
+	if m := offloadLine.FindStringSubmatch(line); m != nil {
+		r.offloaded, _ = strconv.Atoi(m[1]) // digits, and few
+		r.layers, _ = strconv.Atoi(m[2])
+	}
+	m := bufferLine.FindStringSubmatch(line)
+	if m == nil {
+		return
+	}
+	mib, err := strconv.ParseFloat(m[3], 64)
+	if err != nil || mib > 1<<40 {
+		return
+	}
+	bytes := uint64(math.Round(mib * (1 << 20)))
+	b := r.buffer(m[1])
+	if b == nil {
+		return
+	}
+	switch m[2] {
+	case "model":
+		b.Model += bytes
+	case "compute":
+		b.Compute += bytes
+	default: // what grows with context and slots
+		b.Context += bytes
+	}
+}
+
+// buffer finds the entry of a device or adds one; nil where there are too many
+// for any machine.
+func (r *reportReader) buffer(device string) *Buffer {
+	for i := range r.buffers {
+		if r.buffers[i].Device == device {
+			return &r.buffers[i]
+		}
+	}
+	if len(r.buffers) == 64 {
+		return nil
+	}
+	r.buffers = append(r.buffers, Buffer{Device: device})
+	return &r.buffers[len(r.buffers)-1]
+}

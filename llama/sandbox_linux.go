@@ -1,0 +1,215 @@
+package llama
+
+import (
+	"debug/elf"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/landlock-lsm/go-landlock/landlock"
+	ll "github.com/landlock-lsm/go-landlock/landlock/syscall"
+	"golang.org/x/sys/unix"
+)
+
+// leastLandlock is the oldest Landlock that keeps files from being changed: the
+// versions before it let them be truncated.
+const leastLandlock = 3
+
+func probeSandbox() SandboxStatus {
+	abi, err := ll.LandlockGetABIVersion()
+	if err != nil {
+		abi = 0
+	}
+	return describeSandbox(abi, seccompWorks(), 0)
+}
+
+// describeSandbox is the status of a sandbox with that much in force.
+func describeSandbox(abi int, seccomp bool, port int) SandboxStatus {
+	s := SandboxStatus{Files: abi >= leastLandlock, Network: seccomp && port == 0}
+	switch {
+	case s.Full():
+		s.Text = fmt.Sprintf("engines read only their own files and open no connections (Landlock %d, seccomp)", abi)
+	case s.Files:
+		s.Text = fmt.Sprintf("engines read only their own files (Landlock %d), but can open connections: this kernel has no seccomp filters for them", abi)
+		if port != 0 {
+			s.Text = fmt.Sprintf("engines read only their own files (Landlock %d) and listen on one port", abi)
+		}
+	case s.Network:
+		s.Text = "engines open no connections (seccomp), but can read this user's files: this kernel has no Landlock"
+		if abi > 0 {
+			s.Text = fmt.Sprintf("engines open no connections (seccomp), but files are guarded only in part: this kernel has Landlock %d, %d is needed", abi, leastLandlock)
+		}
+	default:
+		s.Text = "engines run with all of this user's rights: this kernel has neither Landlock nor seccomp filters"
+	}
+	return s
+}
+
+// confineThread confines the calling thread and all that is started from it,
+// for good; the caller has locked it to its goroutine. The other threads of the
+// process stay free: taking them along would need them all to stop, which can
+// take seconds on a busy machine, and they run nothing but the shim. What is in
+// force is in the status, even with an error.
+func confineThread(p policy) (SandboxStatus, error) {
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		return describeSandbox(0, false, p.Port), fmt.Errorf("no_new_privs: %w", err)
+	}
+	abi, err := restrictFiles(p)
+	if err != nil {
+		err = fmt.Errorf("landlock: %w", err)
+	}
+	seccomp := false
+	if p.Port == 0 {
+		err2 := restrictSyscalls()
+		if err2 != nil {
+			err2 = fmt.Errorf("seccomp: %w", err2)
+		}
+		seccomp, err = err2 == nil, errors.Join(err, err2)
+	}
+	return describeSandbox(abi, seccomp, p.Port), err
+}
+
+// restrictFiles leaves the calling thread what p allows of files and ports, as
+// far as this kernel can. It returns the version of Landlock in force, 0 for
+// none.
+func restrictFiles(p policy) (int, error) {
+	abi, err := ll.LandlockGetABIVersion()
+	if err != nil {
+		return 0, nil // the status says that there is none
+	}
+	fd, flags, err := landlock.V11.BestEffort().NewRulesetFD(p.rules()...)
+	if err != nil {
+		return 0, err
+	}
+	if fd < 0 {
+		return 0, nil
+	}
+	defer unix.Close(fd)
+	if err := ll.LandlockRestrictSelf(fd, flags); err != nil {
+		return 0, err
+	}
+	return abi, nil
+}
+
+// rules are the only accesses to files and ports that p leaves.
+func (p policy) rules() []landlock.Rule {
+	const (
+		read   = ll.AccessFSReadFile
+		list   = ll.AccessFSReadDir
+		run    = ll.AccessFSExecute
+		change = ll.AccessFSWriteFile | ll.AccessFSTruncate | ll.AccessFSMakeReg | ll.AccessFSMakeDir | ll.AccessFSMakeSock |
+			ll.AccessFSRemoveFile | ll.AccessFSRemoveDir
+	)
+	var rules []landlock.Rule
+	may := func(access landlock.AccessFSSet, paths ...string) {
+		for _, path := range paths {
+			// Rights on folders mean nothing on a file, and are refused there.
+			if info, err := os.Stat(path); err == nil && !info.IsDir() {
+				access &= read | run | ll.AccessFSWriteFile | ll.AccessFSTruncate | ll.AccessFSIoctlDev
+			}
+			rules = append(rules, landlock.PathAccess(access, path).IgnoreIfMissing())
+		}
+	}
+	may(read|run, p.Program)
+	may(read, p.Read...)
+	may(read|list|change, p.Write...)
+
+	interpreter, libraries := p.libraries()
+	if interpreter != "" {
+		may(read|run, interpreter)
+	}
+	may(read|list, libraries...)
+	// The program's own libraries lie beside it, in a folder that may hold
+	// anything: they are opened one by one.
+	dir := filepath.Dir(p.Program)
+	if own := librariesIn(dir); own != nil {
+		may(list, dir) // some builds look for their parts by listing it
+		may(read, own...)
+	}
+	may(read, "/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/proc/filesystems", "/proc/sys/vm/overcommit_memory", "/etc/localtime")
+	may(read|list, "/sys/devices/system", "/usr/share/zoneinfo")
+	may(read|ll.AccessFSWriteFile, "/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
+	if p.GPU {
+		const device = read | list | ll.AccessFSWriteFile | ll.AccessFSIoctlDev
+		for _, pattern := range []string{"/dev/nvidia*", "/dev/dri", "/dev/kfd", "/dev/dxg"} {
+			paths, err := filepath.Glob(pattern)
+			if err != nil {
+				continue // the patterns are right
+			}
+			may(device, paths...)
+		}
+		may(read|list, "/proc", "/sys", "/etc/vulkan", "/etc/OpenCL", "/usr/share/vulkan", "/usr/share/glvnd", "/usr/share/nvidia",
+			"/usr/share/drirc.d", "/usr/share/libdrm", "/etc/drirc", "/run/opengl-driver")
+	}
+	if p.Port != 0 {
+		rules = append(rules, landlock.BindTCP(uint16(p.Port)))
+	}
+	return rules
+}
+
+// libraries are the program's interpreter and the folders and files in which
+// it may look for shared libraries.
+func (p policy) libraries() (interpreter string, paths []string) {
+	paths = []string{
+		"/lib", "/lib32", "/lib64", "/usr/lib", "/usr/lib32", "/usr/lib64", "/usr/local/lib", "/usr/local/lib64",
+		"/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/ld.so.preload",
+		"/usr/local/cuda", "/opt/cuda", "/opt/rocm", "/opt/intel", "/nix/store", "/gnu/store", "/run/current-system",
+	}
+	more := filepath.SplitList(os.Getenv("LD_LIBRARY_PATH"))
+	if f, err := elf.Open(p.Program); err == nil {
+		for _, s := range f.Progs {
+			if s.Type == elf.PT_INTERP && s.Filesz < 4096 {
+				data := make([]byte, s.Filesz)
+				if _, err := s.ReadAt(data, 0); err == nil {
+					interpreter = strings.TrimRight(string(data), "\x00")
+				}
+			}
+		}
+		for _, tag := range []elf.DynTag{elf.DT_RPATH, elf.DT_RUNPATH} {
+			values, err := f.DynString(tag)
+			if err != nil {
+				continue // none
+			}
+			for _, v := range values {
+				v = strings.NewReplacer("$ORIGIN", filepath.Dir(p.Program), "${ORIGIN}", filepath.Dir(p.Program)).Replace(v)
+				more = append(more, filepath.SplitList(v)...)
+			}
+		}
+		_ = f.Close() // it was only read
+	}
+	for _, dir := range more {
+		dir = filepath.Clean(dir)
+		// A folder around the user's files is not a folder of libraries, and
+		// the program's own folder is opened file by file.
+		if !filepath.IsAbs(dir) || dir == filepath.Dir(p.Program) || p.Home != "" && within(p.Home, dir) {
+			continue
+		}
+		paths = append(paths, dir)
+	}
+	return interpreter, paths
+}
+
+// within says whether path is dir or inside it.
+func within(path, dir string) bool {
+	rel, err := filepath.Rel(dir, path)
+	return err == nil && rel != ".." && !strings.HasPrefix(rel, "../")
+}
+
+// librariesIn are the shared libraries in a folder.
+func librariesIn(dir string) []string {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil
+	}
+	var list []string
+	for _, e := range entries {
+		name := e.Name()
+		if e.Type()&fs.ModeDir == 0 && (strings.HasSuffix(name, ".so") || strings.Contains(name, ".so.")) {
+			list = append(list, filepath.Join(dir, name))
+		}
+	}
+	return list
+}

@@ -1,0 +1,224 @@
+package llama
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/net/bpf"
+	"golang.org/x/sys/unix"
+)
+
+// A process in the sandbox tries each thing that it must not be able to do.
+func TestSandbox(t *testing.T) {
+	if s := ProbeSandbox(); !s.Full() {
+		t.Skipf("this kernel cannot: %s", s.Text)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	path := func(parts ...string) string {
+		p := filepath.Join(append([]string{dir}, parts...)...)
+		if err := os.MkdirAll(filepath.Dir(p), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	write := func(p string) string {
+		if err := os.WriteFile(p, []byte("secret"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	tcp, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tcp.Close()
+	f := forbidden{
+		Secret: write(path("home", "identity.key")), Model: write(path("models", "m.gguf")),
+		Run: path("run"), Box: path("run", "box", "x"), Control: path("home", "c.sock"), Abstract: fmt.Sprintf("@relay-test-%d", os.Getpid()),
+		TCP: tcp.Addr().String(), Relay: os.Getpid(),
+	}
+	f.Box = filepath.Dir(f.Box)
+	for _, address := range []string{f.Control, f.Abstract} {
+		l, err := net.Listen("unix", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+	}
+	task, err := json.Marshal(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	results := func(mode SandboxMode) map[string]string {
+		o := order{
+			Args: []string{"--forbidden", string(task)}, Env: engineEnv(os.Environ(), f.Box, f.Box), Dir: f.Box,
+			Policy: policy{Mode: mode, Program: self, Read: []string{f.Model}, Write: []string{f.Box}},
+		}
+		line, err := json.Marshal(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cmd := exec.Command(self, "engine-shim")
+		in, err := cmd.StdinPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer in.Close()
+		var events, out strings.Builder
+		cmd.Stdout, cmd.Stderr = &events, &out
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := in.Write(append(line, '\n')); err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Wait(); err != nil {
+			t.Fatalf("%v: %s %s", err, events.String(), out.String())
+		}
+		got := map[string]string{}
+		if err := json.Unmarshal([]byte(out.String()), &got); err != nil {
+			t.Fatalf("%v: %s %s", err, events.String(), out.String())
+		}
+		return got
+	}
+	before, err := os.ReadFile(f.Model)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := results(SandboxRequire)
+	if len(got) < 50 {
+		t.Errorf("only %d things were tried", len(got))
+	}
+	for name, result := range got {
+		if needed := strings.HasPrefix(name, "ok: "); needed != (result == "done") {
+			t.Errorf("%s: %s", name, result)
+		} else if !needed && !strings.Contains(result, "permi") && !strings.Contains(result, "not implemented") &&
+			name != "dump core" && name != "link a secret" /* EXDEV is how Landlock says it */ {
+			t.Errorf("%s: not refused, but failed: %s", name, result)
+		} else if testing.Verbose() {
+			t.Logf("%s: %s", name, result)
+		}
+	}
+	if after, err := os.ReadFile(f.Model); err != nil || string(after) != string(before) {
+		t.Errorf("the model was changed: %q %v", after, err)
+	}
+	// The same without a sandbox: the test would notice.
+	open := results(SandboxOff)
+	t.Cleanup(func() {
+		for _, dir := range []string{"/tmp", "/dev/shm"} {
+			left, err := filepath.Glob(filepath.Join(dir, "relay-sandbox-test-*"))
+			for _, p := range left {
+				err = errors.Join(err, os.Remove(p))
+			}
+			if err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	for _, name := range []string{"read a secret", "connect to a port", "connect to relay's control socket", "connect to an abstract socket",
+		"run a shell", "run what it wrote", "open a UDP socket", "write beside a secret", "signal relay", "list a folder", "truncate the model"} {
+		if open[name] != "done" {
+			t.Errorf("without a sandbox, %s: %s", name, open[name])
+		}
+	}
+	if open["dump core"] != "none" {
+		t.Errorf("without a sandbox it can dump core: %s", open["dump core"])
+	}
+}
+
+// The filter's program, run by hand: also for calls that a Go program cannot make.
+func TestSyscallFilter(t *testing.T) {
+	var raw []bpf.RawInstruction
+	for _, f := range syscallFilter() {
+		raw = append(raw, bpf.RawInstruction{Op: f.Code, Jt: f.Jt, Jf: f.Jf, K: f.K})
+	}
+	program, ok := bpf.Disassemble(raw)
+	if !ok {
+		t.Fatal("not a program")
+	}
+	vm, err := bpf.NewVM(program)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const otherArch = unix.AUDIT_ARCH_I386
+	refused := func(e unix.Errno) uint32 { return unix.SECCOMP_RET_ERRNO | uint32(e) }
+	for _, c := range []struct {
+		name           string
+		arch, nr, a, b uint32
+		want           uint32
+	}{
+		{"read", auditArch, unix.SYS_READ, 0, 0, unix.SECCOMP_RET_ALLOW},
+		{"execve", auditArch, unix.SYS_EXECVE, 0, 0, unix.SECCOMP_RET_ALLOW},
+		{"futex", auditArch, unix.SYS_FUTEX, 0, 0, unix.SECCOMP_RET_ALLOW},
+		{"unix stream", auditArch, unix.SYS_SOCKET, unix.AF_UNIX, unix.SOCK_STREAM, unix.SECCOMP_RET_ALLOW},
+		{"unix stream, flags", auditArch, unix.SYS_SOCKET, unix.AF_UNIX, unix.SOCK_STREAM | unix.SOCK_CLOEXEC | unix.SOCK_NONBLOCK, unix.SECCOMP_RET_ALLOW},
+		{"unix datagram", auditArch, unix.SYS_SOCKET, unix.AF_UNIX, unix.SOCK_DGRAM, refused(unix.EACCES)},
+		{"inet", auditArch, unix.SYS_SOCKET, unix.AF_INET, unix.SOCK_STREAM, refused(unix.EACCES)},
+		{"inet6", auditArch, unix.SYS_SOCKET, unix.AF_INET6, unix.SOCK_DGRAM, refused(unix.EACCES)},
+		{"bind", auditArch, unix.SYS_BIND, 0, 0, unix.SECCOMP_RET_ALLOW},
+		{"connect", auditArch, unix.SYS_CONNECT, 0, 0, refused(unix.EPERM)},
+		{"ptrace", auditArch, unix.SYS_PTRACE, 0, 0, refused(unix.EPERM)},
+		{"io_uring", auditArch, unix.SYS_IO_URING_SETUP, 0, 0, refused(unix.ENOSYS)},
+		{"the last refused", auditArch, refusedCalls()[len(refusedCalls())-1], 0, 0, refused(unix.EPERM)},
+		{"32 bits", otherArch, 102 /* socketcall */, 1, 0, unix.SECCOMP_RET_KILL_PROCESS},
+		{"32 bits, read", otherArch, 3, 0, 0, unix.SECCOMP_RET_KILL_PROCESS},
+	} {
+		data := make([]byte, 64)
+		for offset, v := range map[int]uint32{0: c.nr, 4: c.arch, 16: c.a, 24: c.b} {
+			binary.BigEndian.PutUint32(data[offset:], v) // as this VM reads it
+		}
+		if got, err := vm.Run(data); err != nil || uint32(got) != c.want {
+			t.Errorf("%s: %#x %v, not %#x", c.name, got, err, c.want)
+		}
+		if x32Bit != 0 && c.arch == auditArch {
+			binary.BigEndian.PutUint32(data[0:], c.nr|x32Bit)
+			if got, err := vm.Run(data); err != nil || uint32(got) != refused(unix.ENOSYS) {
+				t.Errorf("%s by the x32 table: %#x %v", c.name, got, err)
+			}
+		}
+	}
+}
+
+func TestDescribeSandbox(t *testing.T) {
+	for _, c := range []struct {
+		abi            int
+		seccomp        bool
+		port           int
+		files, network bool
+		text           string
+	}{
+		{7, true, 0, true, true, "Landlock 7, seccomp"},
+		{7, false, 0, true, false, "can open connections"},
+		{7, false, 1234, true, false, "one port"},
+		{2, true, 0, false, true, "Landlock 2, 3 is needed"},
+		{0, true, 0, false, true, "no Landlock"},
+		{0, false, 0, false, false, "all of this user's rights"},
+	} {
+		s := describeSandbox(c.abi, c.seccomp, c.port)
+		if s.Files != c.files || s.Network != c.network || !strings.Contains(s.Text, c.text) {
+			t.Errorf("%+v: %+v", c, s)
+		}
+	}
+}
+
+func TestCheckSandbox(t *testing.T) {
+	if s, err := CheckSandbox(SandboxOff); err != nil || s.Full() || s.Text == "" {
+		t.Errorf("off: %+v %v", s, err)
+	}
+	s, err := CheckSandbox(SandboxRequire)
+	if (err == nil) != s.Full() || err != nil && !errors.Is(err, ErrSandbox) {
+		t.Errorf("require: %+v %v", s, err)
+	}
+}

@@ -1,0 +1,140 @@
+package llama
+
+import (
+	"fmt"
+	"log/slog"
+	"math"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/shirou/gopsutil/v4/cpu"
+)
+
+// Kind is what a model is for.
+type Kind string
+
+// The kinds of models.
+const (
+	KindChat   Kind = "chat"
+	KindEmbed  Kind = "embed"
+	KindRerank Kind = "rerank"
+)
+
+// Spec is everything about one engine process. The zero value of a field means
+// what its comment says.
+type Spec struct {
+	// Name is the model's name: the engine answers under it. Required.
+	Name string
+	// Kind defaults to KindChat.
+	Kind Kind
+	// Model is the path of the GGUF file; of a split one, its first part. Required.
+	Model string
+	// Files are further files that the engine may read: the other parts of a
+	// split model. They are not put on the command line.
+	Files []string
+	// Projector is the path of the multimodal projector; empty for none.
+	Projector string
+
+	// Context is the number of tokens that one slot holds. Required, > 0.
+	Context int
+	// Slots is the number of requests served at once; 0 means 1.
+	Slots int
+	// CacheMiB bounds the engine's prompt cache in RAM, in MiB; 0 means none.
+	CacheMiB int
+	// Threads is the number of CPU threads; 0 means one for each physical core
+	// that this process may use, but for one that is left to others.
+	Threads int
+	// Devices are the engine's own ids of the GPUs to use, in order; empty
+	// means none: everything on the CPU.
+	Devices []string
+	// GPULayers is how many layers go to Devices; < 0 means all. It counts
+	// only with Devices.
+	GPULayers int
+	// Args are further arguments from the model's record. They are checked
+	// against CheckArgs.
+	Args []string
+
+	// RunDir is the process's own folder for its socket and log; it is made
+	// with mode 0700. Required. Two processes never share one.
+	RunDir string
+	// CacheDir is a folder where a GPU's compiled kernels outlive the process;
+	// empty means in RunDir.
+	CacheDir string
+	// Sandbox defaults to SandboxAuto.
+	Sandbox SandboxMode
+	// Shim is the command that becomes the shim, program first; empty means
+	// this very executable with "engine-shim".
+	Shim []string
+
+	// ReadyIn bounds the time from start to the first token; 0 means five
+	// minutes and 20 seconds for each GiB of the files.
+	ReadyIn time.Duration
+	// Logger gets the process's events; nil means none are logged.
+	Logger *slog.Logger
+
+	onPort bool // listen on a port although there are sockets: for tests
+}
+
+// Validate says which field makes no sense.
+func (s Spec) Validate() error {
+	bad := func(format string, args ...any) error {
+		return fmt.Errorf("%w: "+format, append([]any{ErrSpec}, args...)...)
+	}
+	switch {
+	case s.Name == "" || len(s.Name) > 256 || printable(s.Name, 256) != s.Name || strings.ContainsRune(s.Name, ','):
+		return bad("the model's name %q is empty, too long, or has a comma", printable(s.Name, 60))
+	case s.Kind != "" && s.Kind != KindChat && s.Kind != KindEmbed && s.Kind != KindRerank:
+		return bad("a model of kind %q", s.Kind)
+	case !filepath.IsAbs(s.Model):
+		return bad("the path of the model's file, %q, is not absolute", s.Model)
+	case s.Projector != "" && !filepath.IsAbs(s.Projector):
+		return bad("the path of the projector, %q, is not absolute", s.Projector)
+	case !filepath.IsAbs(s.RunDir):
+		return bad("the run folder, %q, is not absolute", s.RunDir)
+	case s.CacheDir != "" && !filepath.IsAbs(s.CacheDir):
+		return bad("the cache folder, %q, is not absolute", s.CacheDir)
+	case s.Context < 1 || s.Slots < 0 || s.Slots > 1024 || s.Context > math.MaxInt32/max(1, s.Slots):
+		return bad("%d slots of %d tokens", s.Slots, s.Context)
+	case s.CacheMiB < 0 || s.Threads < 0 || s.Threads > 4096:
+		return bad("%d MiB of prompt cache, %d threads", s.CacheMiB, s.Threads)
+	}
+	if _, err := ParseSandboxMode(string(s.Sandbox)); err != nil {
+		return err
+	}
+	for _, f := range s.Files {
+		if !filepath.IsAbs(f) {
+			return bad("the path of a further file, %q, is not absolute", f)
+		}
+	}
+	for _, d := range s.Devices {
+		if !deviceID.MatchString(d) {
+			return bad("device %q", printable(d, 60))
+		}
+	}
+	return CheckArgs(s.Args)
+}
+
+// files are all files that the engine is to read.
+func (s Spec) files() []string {
+	files := append([]string{s.Model}, s.Files...)
+	if s.Projector != "" {
+		files = append(files, s.Projector)
+	}
+	return files
+}
+
+// defaultThreads is one for each physical core that this process may use, but
+// for one core that is left to everybody else. llama.cpp's threads wait for one
+// another in a loop after every operation: where another program takes one of
+// their cores they all wait for it. On two busy cores, a model of 95 million
+// parameters went from 190 tokens a second to 6 with two threads, and from 125
+// to 51 with one.
+func defaultThreads() int {
+	n, err := cpu.Counts(false)
+	if err != nil || n < 1 {
+		n = runtime.NumCPU()
+	}
+	return max(1, min(n, runtime.GOMAXPROCS(0))-1) // the latter knows cgroup limits
+}

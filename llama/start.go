@@ -1,0 +1,220 @@
+package llama
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"time"
+)
+
+const (
+	// A model may take this long to be ready, and this much longer for each GiB
+	// of its files: from a slow disk a large one takes minutes.
+	readyBase   = 5 * time.Minute
+	readyPerGiB = 20 * time.Second
+	// readLag is how far the reading of an engine's log may be behind. Not all
+	// builds say what is waited for.
+	readLag = time.Second
+)
+
+// Start starts an engine process through the shim and returns when it has
+// produced a token (an embedding, a score). ctx bounds the start only: the
+// process lives until Stop, or until relay ends.
+//
+// The error is ErrSpec or ErrArgument where s makes no sense, ErrFile where a
+// file of the model is not there, ErrState where RunDir cannot be used,
+// ErrSandbox where the required sandbox cannot be had, ErrTimeout where the
+// engine was not ready in its time, and ErrEngine for all else; then it has the
+// line of the engine's log that says most. Nothing is left behind by a failed
+// start but the log in RunDir.
+func (e Engine) Start(ctx context.Context, s Spec) (*Process, error) {
+	if err := s.Validate(); err != nil {
+		return nil, err
+	}
+	if s.Kind == "" {
+		s.Kind = KindChat
+	}
+	if s.Sandbox == "" {
+		s.Sandbox = SandboxAuto
+	}
+	budget, err := readyBudget(s)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := CheckSandbox(s.Sandbox); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, budget, ErrTimeout)
+	defer cancel()
+	began := time.Now()
+	p, err := e.launch(ctx, s)
+	if err != nil {
+		return nil, late(ctx, s.Name, budget, err)
+	}
+	err = p.awaitReady(ctx, s.Kind)
+	if err == nil {
+		p.load = time.Since(began)
+		// What it wrote about its start may still be in the pipe.
+		timer := time.NewTimer(readLag)
+		select {
+		case <-p.journal.listening:
+		case <-p.Done():
+		case <-timer.C:
+		}
+		timer.Stop()
+		p.journal.serving()
+		p.log.Info("engine ready", "model", s.Name, "pid", p.PID(), "load_s", p.load.Seconds(), "sandbox", p.Report().Sandbox.Text)
+		return p, nil
+	}
+	p.abort()
+	return nil, late(ctx, s.Name, budget, err)
+}
+
+// late says of a start that was not ready whether its time was over or nobody
+// waits any more. Other errors it leaves alone.
+func late(ctx context.Context, name string, budget time.Duration, err error) error {
+	if !errors.Is(err, errNotReady) {
+		return fmt.Errorf("model %q: %w", name, err)
+	}
+	if cause := context.Cause(ctx); !errors.Is(cause, ErrTimeout) {
+		return fmt.Errorf("model %q: its start was given up: %w", name, cause)
+	}
+	return fmt.Errorf("model %q: %w (%v): %w", name, ErrTimeout, budget.Round(time.Second/10), err)
+}
+
+// readyBudget is how long s may take to be ready. It looks at the files, and
+// so finds out first if one is missing.
+func readyBudget(s Spec) (time.Duration, error) {
+	var bytes int64
+	for _, path := range s.files() {
+		info, err := os.Stat(path)
+		var pathErr *fs.PathError
+		switch {
+		case errors.As(err, &pathErr):
+			err = pathErr.Err // the path is said anyway
+		case err == nil && !info.Mode().IsRegular():
+			err = errors.New("it is not a file")
+		}
+		if err != nil {
+			return 0, fmt.Errorf("model %q: %w: %s: %w; add the model again from where it lies now", s.Name, ErrFile, path, err)
+		}
+		bytes += info.Size()
+	}
+	if s.ReadyIn > 0 {
+		return s.ReadyIn, nil
+	}
+	return readyBase + time.Duration(math.Ceil(float64(bytes)/(1<<30)))*readyPerGiB, nil
+}
+
+// launch prepares the folders and starts shim and engine.
+func (e Engine) launch(ctx context.Context, s Spec) (*Process, error) {
+	stateErr := func(err error) error { return fmt.Errorf("%w: %w", ErrState, err) }
+	if err := os.MkdirAll(s.RunDir, 0o700); err != nil {
+		return nil, stateErr(err)
+	}
+	// The engine may write into box alone: not where relay opens its log.
+	box := filepath.Join(s.RunDir, "box")
+	if err := freshDir(box); err != nil {
+		return nil, stateErr(err)
+	}
+	cache := box
+	if s.CacheDir != "" {
+		cache = s.CacheDir
+		if err := os.MkdirAll(cache, 0o700); err != nil {
+			return nil, stateErr(err)
+		}
+	}
+	at, place, err := s.endpoint(box)
+	if err != nil {
+		return nil, err
+	}
+	args, err := e.arguments(s, at)
+	if err != nil {
+		return nil, err
+	}
+	file, err := openLog(filepath.Join(s.RunDir, "engine.log"))
+	if err != nil {
+		return nil, stateErr(err)
+	}
+	home, _ := os.UserHomeDir() // none: nothing to keep libraries out of
+	o := order{
+		Args: args,
+		Env:  engineEnv(os.Environ(), box, cache),
+		Dir:  box,
+		Policy: policy{
+			Mode: s.Sandbox, Program: e.Server, Read: s.files(), Write: []string{box},
+			Home: home, GPU: len(s.Devices) > 0, Port: at.port,
+		},
+	}
+	if cache != box {
+		o.Policy.Write = append(o.Policy.Write, cache)
+	}
+	if at.keyFile != "" {
+		o.Policy.Read = append(o.Policy.Read, at.keyFile)
+	}
+	if place.path != "" {
+		o.Remove = append(o.Remove, place.path)
+	}
+	if place.dir != "" {
+		o.Remove = append(o.Remove, place.dir)
+		o.Policy.Write = append(o.Policy.Write, place.dir)
+	}
+	command, err := s.shim()
+	if err != nil {
+		file.close()
+		return nil, err
+	}
+	p := newProcess(s, at, place, file)
+	if err := p.start(ctx, command, o); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// shim is the command that becomes the shim.
+func (s Spec) shim() (*exec.Cmd, error) {
+	if len(s.Shim) > 0 {
+		return exec.Command(s.Shim[0], s.Shim[1:]...), nil
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("%w: relay's own program cannot be found: %w", ErrEngine, err)
+	}
+	cmd := exec.Command(self, "engine-shim")
+	if runtime.GOOS == "linux" {
+		// This very program, also when another version lies in its place by now.
+		cmd.Path = "/proc/self/exe"
+	}
+	return cmd, nil
+}
+
+// endpoint decides where the engine of s listens.
+func (s Spec) endpoint(box string) (endpoint, socketPlace, error) {
+	if runtime.GOOS != "windows" && !s.onPort {
+		place, err := placeSocket(box, maxSocketPath(), os.Getenv("XDG_RUNTIME_DIR"), os.TempDir(), os.Getuid())
+		return endpoint{socket: place.path}, place, err
+	}
+	// The port is free now. Should another program take it first, the engine
+	// ends; should that answer in its place, it does not know the key.
+	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		return endpoint{}, socketPlace{}, fmt.Errorf("%w: no port for the engine: %w", ErrState, err)
+	}
+	port := l.Addr().(*net.TCPAddr).Port
+	if err := l.Close(); err != nil {
+		return endpoint{}, socketPlace{}, fmt.Errorf("%w: %w", ErrState, err)
+	}
+	at := endpoint{port: port, key: rand.Text(), keyFile: filepath.Join(box, "key")}
+	if err := os.WriteFile(at.keyFile, []byte(at.key+"\n"), 0o600); err != nil {
+		return endpoint{}, socketPlace{}, fmt.Errorf("%w: %w", ErrState, err)
+	}
+	return at, socketPlace{}, nil
+}

@@ -1,0 +1,143 @@
+package content
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+
+	"github.com/ipfs/go-cid"
+)
+
+// Content is one file's worth of bytes, known by its root.
+type Content struct {
+	// CID is the root of the file's DAG.
+	CID cid.Cid
+	// Bytes is the file's size.
+	Bytes int64
+	// Path is where it lies; with several copies, the first that is intact.
+	Path string
+	// InPlace says that the file belongs to its owner: relay never deletes it.
+	InPlace bool
+	// Complete says that the file is, by size, time and inode, still the one
+	// that was hashed. When it is not, Check says why.
+	Complete bool
+}
+
+func contentOf(f *file, err error) Content {
+	return Content{CID: f.Root, Bytes: f.Bytes, Path: f.Path, InPlace: !f.Pulled, Complete: err == nil}
+}
+
+// List returns everything that is registered, sorted by CID, unfinished pulls
+// (see Partials) not included. It looks at every file's size and time.
+func (s *Store) List() []Content {
+	s.mu.RLock()
+	roots := map[cid.Cid]bool{}
+	for _, f := range s.files {
+		roots[f.Root] = true
+	}
+	s.mu.RUnlock()
+	list := make([]Content, 0, len(roots))
+	for root := range roots {
+		if c, err := s.Get(root); err == nil {
+			list = append(list, c)
+		}
+	}
+	slices.SortFunc(list, func(a, b Content) int { return cmp.Compare(a.CID.KeyString(), b.CID.KeyString()) })
+	return list
+}
+
+// Get returns the content with that root. It fails with ErrNotFound; a file that
+// changed or vanished is returned with Complete false.
+func (s *Store) Get(root cid.Cid) (Content, error) {
+	f, err := s.intact(root)
+	if f == nil {
+		return Content{}, err
+	}
+	return contentOf(f, err), nil
+}
+
+// Check says whether the content is here and its file still what was hashed, by
+// a look at size, time and inode. It fails with ErrNotFound, or with
+// ErrFileChanged when no copy is left as it was.
+func (s *Store) Check(root cid.Cid) error {
+	_, err := s.intact(root)
+	return err
+}
+
+// Path returns the path of a file with that content, for the engine to open. It
+// fails like Check.
+func (s *Store) Path(root cid.Cid) (string, error) {
+	f, err := s.intact(root)
+	if err != nil {
+		return "", err
+	}
+	return f.Path, nil
+}
+
+// intact returns the first copy of the content that is as it was hashed; if
+// there is none, the first copy and what is wrong with it.
+func (s *Store) intact(root cid.Cid) (*file, error) {
+	files := s.filesOf(root)
+	if len(files) == 0 {
+		return nil, fmt.Errorf("content %s: %w", root, ErrNotFound)
+	}
+	var first error
+	for _, f := range files {
+		err := f.check()
+		if err == nil {
+			return f, nil
+		}
+		if first == nil {
+			first = err
+		}
+	}
+	return files[0], first
+}
+
+// filesOf returns the copies of a content in the order in which they were
+// registered.
+func (s *Store) filesOf(root cid.Cid) []*file {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	var files []*file
+	for _, f := range s.files {
+		if f.Root == root {
+			files = append(files, f)
+		}
+	}
+	slices.SortFunc(files, func(a, b *file) int { return cmp.Compare(a.ID, b.ID) })
+	return files
+}
+
+// check holds a file against its stamp.
+func (f *file) check() error {
+	info, err := os.Stat(f.Path)
+	if err != nil {
+		return f.changed(missing(err))
+	}
+	if diff := f.Stamp.difference(stampOf(info)); diff != "" {
+		return f.changed(diff)
+	}
+	return nil
+}
+
+func missing(err error) string {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return "it is not there any more"
+	case errors.Is(err, fs.ErrPermission):
+		return "this user may not read it any more"
+	}
+	return "it cannot be read: " + err.Error()
+}
+
+// changed names the file, what happened to it, and what to do.
+func (f *file) changed(how string) error {
+	if f.Pulled {
+		return fmt.Errorf("%s: %w: %s; pull the model again", f.Path, ErrFileChanged, how)
+	}
+	return fmt.Errorf("%s: %w: %s; put it back, or add the model again", f.Path, ErrFileChanged, how)
+}

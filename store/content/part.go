@@ -1,0 +1,324 @@
+package content
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"os"
+	"slices"
+	"sort"
+	"sync"
+
+	"relay/store"
+)
+
+const (
+	// ahead is how many leaves beyond those about to be written are noted as
+	// tried at a time, so that noting costs one commit per 256 MiB.
+	ahead = 256
+	// maxTried bounds what is noted as tried, and so what is hashed again after
+	// a crash, in leaves.
+	maxTried = 4096
+)
+
+// part is the file of a running pull: leaves are written to their places in it
+// in any order.
+//
+// Locks, in the order in which they may nest: committing, then mu. use stands
+// alone.
+type part struct {
+	space  Space
+	key    []byte // of the bitmaps
+	layout layout
+	bytes  int64
+	leaves []digest
+	order  []uint32 // of leaves, by digest
+
+	sync func(*os.File) error
+
+	// use is held for reading while the file is used, and for writing to close it.
+	use    sync.RWMutex
+	file   *os.File
+	closed bool
+
+	// committing is held while bitmaps are brought to disk.
+	committing sync.Mutex
+
+	mu      sync.Mutex
+	written bitmap        // in the file, perhaps not on disk
+	synced  bitmap        // on disk, as committed
+	tried   bitmap        // committed as perhaps written
+	done    int64         // bytes written
+	fresh   int64         // bytes written since the last commit
+	kick    chan struct{} // a commit is due
+	due     int64         // bytes after which one is
+}
+
+func newPart(s *Store, rec *partial, p *plan, f *os.File, m marks) *part {
+	n := len(p.leaves)
+	q := &part{
+		space: s.space, key: keyMaps(rec.Root), layout: s.layout, bytes: p.bytes,
+		leaves: p.leaves, order: sortedLeaves(p.leaves), file: f, sync: s.opt.sync,
+		written: newBitmap(n), synced: m.done, tried: newBitmap(n),
+		kick: make(chan struct{}, 1), due: s.opt.commitBytes,
+	}
+	copy(q.written, m.done)
+	for i := range n {
+		if m.done.has(i) {
+			q.done += q.layout.leafSize(q.bytes, i)
+		}
+	}
+	for _, i := range m.tried {
+		q.tried.set(int(i))
+	}
+	return q
+}
+
+// indices returns where a leaf stands.
+func (p *part) indices(d digest) []uint32 {
+	at := sort.Search(len(p.order), func(n int) bool {
+		l := &p.leaves[p.order[n]]
+		for i := range d {
+			if l[i] != d[i] {
+				return l[i] > d[i]
+			}
+		}
+		return true
+	})
+	end := at
+	for end < len(p.order) && p.leaves[p.order[end]] == d {
+		end++
+	}
+	return p.order[at:end]
+}
+
+// missing returns the leaves that are not written, each digest once, in the
+// order of the file.
+func (p *part) missing() []digest {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var indices []uint32
+	taken := -1 // position in order of the last one taken
+	for n, i := range p.order {
+		if p.written.has(int(i)) {
+			continue
+		}
+		if taken >= 0 && p.leaves[p.order[taken]] == p.leaves[i] {
+			continue
+		}
+		indices, taken = append(indices, i), n
+	}
+	slices.Sort(indices)
+	list := make([]digest, len(indices))
+	for n, i := range indices {
+		list[n] = p.leaves[i]
+	}
+	return list
+}
+
+// have is how many bytes are written.
+func (p *part) have() int64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.done
+}
+
+// place writes a leaf, whose hash is right, wherever it stands.
+func (p *part) place(d digest, data []byte) error {
+	p.use.RLock()
+	defer p.use.RUnlock()
+	if p.closed {
+		return ErrNoPlace
+	}
+	indices := p.indices(d)
+	for len(indices) > 0 {
+		some := indices[:min(len(indices), ahead)]
+		indices = indices[len(some):]
+		if err := p.intend(some); err != nil {
+			return err
+		}
+		for _, i := range some {
+			if err := p.write(int(i), data); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (p *part) write(i int, data []byte) error {
+	if int64(len(data)) != p.layout.leafSize(p.bytes, i) {
+		return fmt.Errorf("%w: leaf %d has %d bytes instead of %d", ErrContentInvalid, i, len(data), p.layout.leafSize(p.bytes, i))
+	}
+	p.mu.Lock()
+	have := p.written.has(i)
+	p.mu.Unlock()
+	if have {
+		return nil
+	}
+	if _, err := p.file.WriteAt(data, int64(i)*p.layout.chunk); err != nil {
+		return p.writeError(err)
+	}
+	p.mark(i)
+	return nil
+}
+
+func (p *part) writeError(err error) error {
+	if store.IsDiskFull(err) {
+		return fmt.Errorf("%w: the pull into %s stopped after %s of %s and keeps them; free some space and pull again",
+			store.ErrDiskFull, p.file.Name(), store.FormatBytes(uint64(p.have())), store.FormatBytes(uint64(p.bytes)))
+	}
+	return fmt.Errorf("%w: %w", ErrUnusable, err)
+}
+
+// mark notes that leaf i is in the file.
+func (p *part) mark(i int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.written.has(i) {
+		return
+	}
+	p.written.set(i)
+	size := p.layout.leafSize(p.bytes, i)
+	p.done += size
+	p.fresh += size
+	if p.fresh >= p.due {
+		select {
+		case p.kick <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// intend commits, before leaves are written, that they may have been.
+func (p *part) intend(indices []uint32) error {
+	if p.mayWrite(indices) {
+		return nil
+	}
+	p.committing.Lock()
+	defer p.committing.Unlock()
+	if p.mayWrite(indices) {
+		return nil // by another's commit meanwhile
+	}
+	p.mu.Lock()
+	full := p.tried.count()+len(indices)+ahead > maxTried
+	p.mu.Unlock()
+	if full {
+		if err := p.commitLocked(); err != nil {
+			return err
+		}
+	}
+	p.mu.Lock()
+	next := newBitmap(len(p.leaves))
+	copy(next, p.tried)
+	for _, i := range indices {
+		next.set(int(i))
+	}
+	for i, n := int(indices[len(indices)-1])+1, 0; i < len(p.leaves) && n < ahead; i++ {
+		if !p.written.has(i) {
+			next.set(i)
+			n++
+		}
+	}
+	synced := p.synced
+	p.mu.Unlock()
+	if err := p.save(synced, next); err != nil {
+		return err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.tried = next
+	return nil
+}
+
+func (p *part) mayWrite(indices []uint32) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, i := range indices {
+		if !p.tried.has(int(i)) && !p.written.has(int(i)) {
+			return false
+		}
+	}
+	return true
+}
+
+// commit brings what is written to disk, and then the bitmap that says so.
+func (p *part) commit() error {
+	p.committing.Lock()
+	defer p.committing.Unlock()
+	return p.commitLocked()
+}
+
+func (p *part) commitLocked() error {
+	p.mu.Lock()
+	if p.fresh == 0 {
+		p.mu.Unlock()
+		return nil
+	}
+	snapshot := newBitmap(len(p.leaves))
+	copy(snapshot, p.written)
+	fresh := p.fresh
+	tried := newBitmap(len(p.leaves))
+	for i := range tried {
+		tried[i] = p.tried[i] &^ snapshot[i]
+	}
+	p.mu.Unlock()
+	if err := p.sync(p.file); err != nil {
+		return p.writeError(err)
+	}
+	if err := p.save(snapshot, tried); err != nil {
+		return err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.synced, p.tried = snapshot, tried
+	p.fresh -= fresh
+	return nil
+}
+
+func (p *part) save(done, tried bitmap) error {
+	m := marks{done: done}
+	for i := range p.leaves {
+		if tried.has(i) && !done.has(i) {
+			m.tried = append(m.tried, uint32(i))
+		}
+	}
+	return p.space.Apply([]store.Write{{Key: p.key, Value: m.encode(len(p.leaves))}})
+}
+
+// read returns a leaf that is in the file already, hashed again.
+func (p *part) read(d digest) ([]byte, bool) {
+	p.use.RLock()
+	defer p.use.RUnlock()
+	if p.closed {
+		return nil, false
+	}
+	for _, i := range p.indices(d) {
+		p.mu.Lock()
+		have := p.written.has(int(i))
+		p.mu.Unlock()
+		if !have {
+			continue
+		}
+		data := make([]byte, p.layout.leafSize(p.bytes, int(i)))
+		if n, _ := p.file.ReadAt(data, int64(i)*p.layout.chunk); n == len(data) && sha256.Sum256(data) == d {
+			return data, true
+		}
+	}
+	return nil, false
+}
+
+// close brings the file to disk, its time too, since by that it will be known,
+// and lets go of it; nothing is written or read after it.
+func (p *part) close() error {
+	p.use.Lock()
+	defer p.use.Unlock()
+	if p.closed {
+		return nil
+	}
+	p.closed = true
+	err := p.file.Sync()
+	if err != nil {
+		err = p.writeError(err)
+	}
+	return first(err, p.file.Close())
+}

@@ -1,0 +1,238 @@
+package content
+
+import (
+	"cmp"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/ipfs/go-cid"
+
+	"relay/store"
+)
+
+// Partial is an unfinished pull.
+type Partial struct {
+	// CID is the root of what is pulled.
+	CID cid.Cid
+	// Name is the name that was asked for.
+	Name string
+	// Bytes is the whole size, -1 while it is not known; Done is how much of it
+	// is here.
+	Bytes, Done int64
+	// Path is the unfinished file.
+	Path string
+	// Running says that it is being pulled now.
+	Running bool
+}
+
+// partial is the record of an unfinished pull.
+type partial struct {
+	ID    uint64  `json:"id"`
+	Root  cid.Cid `json:"-"`
+	Name  string  `json:"name"`
+	Bytes int64   `json:"bytes"` // -1: not known yet
+	// Part is the file being written; Final the name it gets, chosen when all
+	// bytes are in it, and Stamp what it then was.
+	Part  string `json:"-"`
+	Final string `json:"-"`
+	Stamp stamp  `json:"stamp"`
+
+	RawRoot  []byte `json:"root"`
+	RawPart  []byte `json:"part"`
+	RawFinal []byte `json:"final,omitempty"`
+}
+
+func (p *partial) write() (store.Write, error) {
+	p.RawRoot, p.RawPart, p.RawFinal = p.Root.Bytes(), []byte(p.Part), []byte(p.Final)
+	value, err := json.Marshal(p)
+	if err != nil {
+		return store.Write{}, fmt.Errorf("pull record: %w", err)
+	}
+	return store.Write{Key: keyPull(p.Root), Value: value}, nil
+}
+
+func parsePartial(value []byte) (*partial, error) {
+	p := &partial{}
+	if err := json.Unmarshal(value, p); err != nil {
+		return nil, fmt.Errorf("pull record: %w", err)
+	}
+	root, err := cid.Cast(p.RawRoot)
+	if err != nil {
+		return nil, fmt.Errorf("pull record: %w", err)
+	}
+	p.Root, p.Part, p.Final = root, string(p.RawPart), string(p.RawFinal)
+	return p, nil
+}
+
+func (s *Store) partials() ([]*partial, error) {
+	var list []*partial
+	err := s.space.Scan([]byte{tablePulls}, func(_, value []byte) error {
+		p, err := parsePartial(value)
+		if err == nil {
+			list = append(list, p)
+		}
+		return err
+	})
+	return list, err
+}
+
+func (s *Store) partialOf(root cid.Cid) (*partial, error) {
+	value, found, err := s.space.Get(keyPull(root))
+	if err != nil || !found {
+		return nil, err
+	}
+	return parsePartial(value)
+}
+
+// newPartial begins the record of a pull. The file's name is its own: two relays
+// that share a models folder never write one file.
+func (s *Store) newPartial(root cid.Cid, name string, bytes int64) (*partial, error) {
+	var tag [4]byte
+	if _, err := rand.Read(tag[:]); err != nil {
+		return nil, fmt.Errorf("naming the unfinished file: %w", err)
+	}
+	id, counter := s.nextID()
+	p := &partial{ID: id, Root: root, Name: name, Bytes: bytes,
+		Part: filepath.Join(s.dir, fileName(name, root)+"."+hex.EncodeToString(tag[:])+".part")}
+	record, err := p.write()
+	if err != nil {
+		return nil, err
+	}
+	return p, s.space.Apply([]store.Write{counter, record})
+}
+
+func (s *Store) savePartial(p *partial) error {
+	record, err := p.write()
+	if err != nil {
+		return err
+	}
+	return s.space.Apply([]store.Write{record})
+}
+
+// Partials returns the unfinished pulls, running ones included, sorted by name.
+func (s *Store) Partials() ([]Partial, error) {
+	records, err := s.partials()
+	if err != nil {
+		return nil, err
+	}
+	list := make([]Partial, 0, len(records))
+	for _, p := range records {
+		out := Partial{CID: p.Root, Name: p.Name, Bytes: p.Bytes, Path: p.Part}
+		s.mu.RLock()
+		f := s.pulls[p.Root]
+		var running *part
+		if f != nil {
+			out.Running, running = f.callers > 0, f.part
+		}
+		s.mu.RUnlock()
+		if running != nil {
+			out.Done = running.have()
+		} else {
+			out.Done = s.committed(p)
+		}
+		list = append(list, out)
+	}
+	slices.SortFunc(list, func(a, b Partial) int {
+		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.CID.KeyString(), b.CID.KeyString()))
+	})
+	return list, nil
+}
+
+// committed is how many bytes of a pull are on disk for sure.
+func (s *Store) committed(p *partial) int64 {
+	if p.Bytes < 0 {
+		return 0
+	}
+	m, err := s.loadMaps(p)
+	if err != nil {
+		return 0
+	}
+	n := s.layout.leaves(p.Bytes)
+	done := int64(m.done.count()) * s.layout.chunk
+	if m.done.has(n - 1) {
+		done += s.layout.leafSize(p.Bytes, n-1) - s.layout.chunk
+	}
+	return done
+}
+
+func (s *Store) loadMaps(p *partial) (marks, error) {
+	n := s.layout.leaves(p.Bytes)
+	value, found, err := s.space.Get(keyMaps(p.Root))
+	if err != nil {
+		return marks{}, err
+	}
+	if !found {
+		return marks{done: newBitmap(n)}, nil
+	}
+	return parseMaps(value, n)
+}
+
+// RemovePartial stops the pull of that root if it runs, and deletes the
+// unfinished file and what is known of it. It fails with ErrNotFound when there
+// is no such pull.
+func (s *Store) RemovePartial(root cid.Cid) error {
+	defer s.ground(root)()
+	p, err := s.partialOf(root)
+	if err != nil {
+		return err
+	}
+	if p == nil {
+		return fmt.Errorf("unfinished pull of %s: %w", root, ErrNotFound)
+	}
+	return s.dropPartial(p)
+}
+
+// ground ends the pull of a root, if it runs, and keeps others from starting
+// until the returned function is called.
+func (s *Store) ground(root cid.Cid) (release func()) {
+	// One that nobody is on: who comes waits until it is gone.
+	blocker := &flight{root: root, cancel: func(error) {}, done: make(chan struct{})}
+	for {
+		s.mu.Lock()
+		f := s.pulls[root]
+		if f == nil {
+			s.pulls[root] = blocker
+		}
+		s.mu.Unlock()
+		if f == nil {
+			break
+		}
+		f.cancel(ErrRemoved)
+		<-f.done
+	}
+	return func() {
+		s.mu.Lock()
+		delete(s.pulls, root)
+		s.mu.Unlock()
+		close(blocker.done)
+	}
+}
+
+// dropPartial deletes an unfinished pull that does not run.
+func (s *Store) dropPartial(p *partial) error {
+	if err := os.Remove(p.Part); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return unusable(s.dir, err)
+	}
+	if p.Final != "" && stampAt(p.Final) == p.Stamp {
+		// Killed between giving it its name and registering it.
+		if err := os.Remove(p.Final); err != nil {
+			return unusable(s.dir, err)
+		}
+	}
+	s.tables.Lock()
+	defer s.tables.Unlock()
+	if err := s.dropTables(p.ID, p.Root, p.Bytes); err != nil {
+		return err
+	}
+	return s.space.Apply([]store.Write{
+		{Key: keyPull(p.Root), Delete: true},
+		{Key: keyMaps(p.Root), Delete: true},
+	})
+}

@@ -1,0 +1,70 @@
+package content
+
+import (
+	"sync"
+	"time"
+)
+
+// Phase says what an Add or a Pull is doing.
+type Phase string
+
+// The phases of an Add (hashing, then writing) and of a Pull, in their order.
+const (
+	// PhasePlan: the DAG's inner nodes are being fetched.
+	PhasePlan Phase = "plan"
+	// PhaseCheck: bytes that are here already are being hashed.
+	PhaseCheck Phase = "check"
+	// PhaseFetch: blocks are being fetched.
+	PhaseFetch Phase = "fetch"
+	// PhaseHash: a file is being added.
+	PhaseHash Phase = "hash"
+	// PhaseFinish: everything is here and is being registered.
+	PhaseFinish Phase = "finish"
+)
+
+// Progress is how far an Add or a Pull is.
+type Progress struct {
+	Phase Phase
+	// Done of Total bytes are hashed, or are here and verified. Total is -1
+	// while it is not known.
+	Done, Total int64
+	// Fetched is how many bytes this run has received from others.
+	Fetched int64
+}
+
+// reportEvery is the shortest time between two reports of one phase.
+const reportEvery = 100 * time.Millisecond
+
+// reporter hands progress to fn, one call at a time and not too often; a change
+// of phase and the end of one always get through.
+type reporter struct {
+	fn func(Progress)
+
+	mu   sync.Mutex
+	last Progress
+	at   time.Time
+	off  bool
+}
+
+func (r *reporter) report(p Progress) {
+	if r == nil || r.fn == nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := time.Now()
+	// Several goroutines report: an earlier figure may come later.
+	backwards := p.Phase == r.last.Phase && p.Done < r.last.Done
+	if r.off || p == r.last || backwards || (p.Phase == r.last.Phase && p.Done < p.Total && now.Sub(r.at) < reportEvery) {
+		return
+	}
+	r.last, r.at = p, now
+	r.fn(p)
+}
+
+// stop returns when fn will not be called again.
+func (r *reporter) stop() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.off = true
+}

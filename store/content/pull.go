@@ -1,0 +1,366 @@
+package content
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"sync/atomic"
+
+	blocks "github.com/ipfs/go-block-format"
+	"github.com/ipfs/go-cid"
+
+	"relay/store"
+)
+
+// BlockGetter is where a pull gets its blocks from; boxo's exchange.Fetcher is
+// one. What it hands out is not believed before it is hashed.
+type BlockGetter interface {
+	GetBlock(context.Context, cid.Cid) (blocks.Block, error)
+	// GetBlocks sends the blocks as they come, in any order, and closes the
+	// channel when there will be no more. It stops when the context ends.
+	GetBlocks(context.Context, []cid.Cid) (<-chan blocks.Block, error)
+}
+
+// Pull brings the content with that root here, into a plain file in the models
+// folder, and registers it. bytes is its size as its model says; -1 if nobody
+// does. name is for the file's name. Content that is here already is returned at
+// once; a pull that was cut off, by whatever, goes on where it was.
+//
+// Concurrent pulls of one root are one pull, which uses the first caller's get
+// and ends with the last caller's context. progress may be nil; it is called from one goroutine at a time and
+// not after Pull returned.
+//
+// It fails with ErrContentInvalid when root, bytes and what comes do not fit
+// together, with store.ErrDiskFull, with ErrNoBlocks when no block came for a
+// while, with ErrRemoved, and with the context's error. Except after
+// ErrContentInvalid what is here is kept for the next try.
+func (s *Store) Pull(ctx context.Context, root cid.Cid, bytes int64, name string, get BlockGetter, progress func(Progress)) (Content, error) {
+	if _, err := rootOf(root); err != nil {
+		return Content{}, err
+	}
+	bytes = max(bytes, -1)
+	report := &reporter{fn: progress}
+	defer report.stop()
+	for {
+		if c, err := s.Get(root); err == nil && c.Complete {
+			if bytes >= 0 && c.Bytes != bytes {
+				return Content{}, wrongSize(root, c.Bytes, bytes)
+			}
+			return c, nil
+		}
+		f, on := s.board(ctx, root, bytes, name, get, report)
+		select {
+		case <-f.done:
+		case <-ctx.Done():
+		}
+		if !on {
+			// It had been given up when we came; begin anew once it is gone.
+			if ctx.Err() != nil {
+				return Content{}, stopped(ctx, name)
+			}
+			continue
+		}
+		if last := s.leave(f, report); last {
+			<-f.done
+		}
+		select {
+		case <-f.done:
+			if f.err != nil && ctx.Err() != nil {
+				return Content{}, stopped(ctx, name)
+			}
+			if f.err == nil && bytes >= 0 && f.content.Bytes != bytes {
+				return Content{}, wrongSize(root, f.content.Bytes, bytes)
+			}
+			return f.content, f.err
+		default:
+			return Content{}, stopped(ctx, name)
+		}
+	}
+}
+
+func stopped(ctx context.Context, name string) error {
+	return fmt.Errorf("the pull of %q stopped and keeps what is here: %w", name, context.Cause(ctx))
+}
+
+func wrongSize(root cid.Cid, is, want int64) error {
+	return fmt.Errorf("%w: %s has %d bytes, its model says %d", ErrContentInvalid, root, is, want)
+}
+
+// flight is one running pull, shared by all who asked for it.
+type flight struct {
+	s      *Store
+	root   cid.Cid
+	bytes  int64
+	name   string
+	get    BlockGetter
+	cancel context.CancelCauseFunc
+	bad    atomic.Int64 // wrong blocks received
+	got    atomic.Int64 // bytes received
+	// arrived is when the last block did.
+	arrived clock
+
+	// done is closed when the pull is over; content and err are set by then.
+	done    chan struct{}
+	content Content
+	err     error
+
+	// Guarded by the store's mu.
+	callers int
+	part    *part // while leaves are being written
+
+	mu      sync.Mutex
+	reports map[*reporter]bool
+}
+
+// board joins the pull of a root, or starts it. on is false when there is one
+// that everybody has left and that is about to end.
+func (s *Store) board(ctx context.Context, root cid.Cid, bytes int64, name string, get BlockGetter, r *reporter) (f *flight, on bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f = s.pulls[root]
+	if f == nil {
+		run, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+		f = &flight{s: s, root: root, bytes: bytes, name: name, get: get, cancel: cancel,
+			done: make(chan struct{}), reports: map[*reporter]bool{}}
+		s.pulls[root] = f
+		// Its callers wait for it; the last one to leave ends it.
+		go func() {
+			defer cancel(nil)
+			content, err := f.run(run)
+			s.mu.Lock()
+			f.content, f.err = content, err
+			delete(s.pulls, root)
+			s.mu.Unlock()
+			close(f.done)
+		}()
+	} else if f.callers == 0 {
+		return f, false
+	}
+	f.callers++
+	f.mu.Lock()
+	f.reports[r] = true
+	f.mu.Unlock()
+	return f, true
+}
+
+// leave says whether the caller was the last one; the pull is then ending.
+func (s *Store) leave(f *flight, r *reporter) (last bool) {
+	f.mu.Lock()
+	delete(f.reports, r)
+	f.mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f.callers--
+	if f.callers == 0 {
+		f.cancel(context.Canceled)
+	}
+	return f.callers == 0
+}
+
+func (f *flight) report(p Progress) {
+	p.Fetched = f.got.Load()
+	f.mu.Lock()
+	reports := make([]*reporter, 0, len(f.reports))
+	for r := range f.reports {
+		reports = append(reports, r)
+	}
+	f.mu.Unlock()
+	for _, r := range reports {
+		r.report(p)
+	}
+}
+
+// run is the pull from beginning to end.
+func (f *flight) run(ctx context.Context) (Content, error) {
+	rec, content, err := f.begin(ctx)
+	if err != nil || rec == nil {
+		return content, err
+	}
+	content, err = f.pull(ctx, rec)
+	if err == nil {
+		return content, nil
+	}
+	if cause := context.Cause(ctx); cause != nil {
+		err = cause
+	}
+	if errors.Is(err, ErrContentInvalid) || (store.IsDiskFull(err) && f.s.committed(rec) == 0) {
+		// Nothing of it can be used again, or nothing is there.
+		if drop := f.s.dropPartial(rec); drop != nil {
+			f.s.log.Warn("an unfinished pull could not be removed", "path", rec.Part, "error", drop)
+		}
+	}
+	return Content{}, err
+}
+
+// begin finds or makes the record of the pull. Without one, and without an
+// error, the content was found to be here.
+func (f *flight) begin(ctx context.Context) (*partial, Content, error) {
+	// Another pull may have ended just before this one began.
+	if content, err := f.s.Get(f.root); err == nil && content.Complete {
+		return nil, content, nil
+	}
+	rec, err := f.s.partialOf(f.root)
+	if err != nil {
+		return nil, Content{}, err
+	}
+	if rec != nil {
+		if f.bytes >= 0 && rec.Bytes >= 0 && f.bytes != rec.Bytes {
+			return nil, Content{}, wrongSize(f.root, rec.Bytes, f.bytes)
+		}
+		if rec.Bytes < 0 {
+			rec.Bytes = f.bytes
+		}
+		return rec, Content{}, nil
+	}
+	if err := os.MkdirAll(f.s.dir, 0o700); err != nil {
+		return nil, Content{}, unusable(f.s.dir, err)
+	}
+	if f.bytes >= 0 {
+		if _, err := f.s.newPlan(f.root, f.bytes); err != nil {
+			return nil, Content{}, err
+		}
+		if content, ok := f.adopt(ctx); ok {
+			return nil, content, nil
+		}
+		if err := f.askDisk(f.bytes); err != nil {
+			return nil, Content{}, err
+		}
+	}
+	rec, err = f.s.newPartial(f.root, f.name, f.bytes)
+	return rec, Content{}, err
+}
+
+// adopt registers a file that lies already where the pull would put it, such as
+// one whose model was removed without its file, if it is the right one. It may
+// be its owner's by now, so it counts as registered in place.
+func (f *flight) adopt(ctx context.Context) (Content, bool) {
+	path := filepath.Join(f.s.dir, fileName(f.name, f.root)+".gguf")
+	info, err := os.Stat(path)
+	if err != nil || info.Size() != f.bytes {
+		return Content{}, false
+	}
+	h, err := f.s.hashFile(ctx, path, &reporter{fn: func(p Progress) {
+		f.report(Progress{Phase: PhaseCheck, Done: p.Done, Total: p.Total})
+	}})
+	if err != nil || h.known != nil {
+		return Content{}, false
+	}
+	root, err := f.s.layout.buildTree(f.bytes, h.leaves, func(digest, []byte) error { return nil })
+	if err != nil || root.cid() != f.root {
+		return Content{}, false
+	}
+	rec := &file{Bytes: f.bytes, Path: path, Stamp: h.stamp}
+	if err := f.s.register(rec, h.leaves); err != nil {
+		f.s.log.Warn("a file that is here already could not be registered", "path", path, "error", err)
+		return Content{}, false
+	}
+	return contentOf(rec, nil), true
+}
+
+// askDisk refuses when the disk has no room for that many more bytes and the
+// reserve.
+func (f *flight) askDisk(need int64) error {
+	free, _, err := f.s.opt.free(f.s.dir)
+	if err != nil {
+		return nil // the write itself will tell
+	}
+	if need > 0 && free < uint64(need)+reserve {
+		return fmt.Errorf("%w: %q needs %s in %s and %s to spare, %s are free; free some space or set RELAY_MODELS_DIR to a folder on another disk",
+			store.ErrDiskFull, f.name, store.FormatBytes(uint64(need)), f.s.dir, store.FormatBytes(reserve), store.FormatBytes(free))
+	}
+	return nil
+}
+
+// pull does what is left to do for a record.
+func (f *flight) pull(ctx context.Context, rec *partial) (Content, error) {
+	f.report(Progress{Phase: PhasePlan, Total: rec.Bytes})
+	p, err := f.plan(ctx, rec)
+	if err != nil {
+		return Content{}, err
+	}
+	if rec.Final != "" {
+		content, found, err := f.finish(rec, p)
+		if found || err != nil {
+			return content, err
+		}
+		rec.Final = "" // neither name exists any more: all over again
+	}
+	q, err := f.openPart(rec, p)
+	if err != nil {
+		return Content{}, err
+	}
+	f.setPart(q)
+	err = f.fill(ctx, q)
+	f.setPart(nil)
+	// Also after a failure: what was written need not be fetched again.
+	err = first(err, q.commit(), q.close())
+	if err != nil {
+		return Content{}, err
+	}
+	f.report(Progress{Phase: PhaseFinish, Done: p.bytes, Total: p.bytes})
+	rec.Final, rec.Stamp = f.finalName(), stampAt(rec.Part)
+	if err := f.s.savePartial(rec); err != nil {
+		return Content{}, err
+	}
+	content, found, err := f.finish(rec, p)
+	if err == nil && !found {
+		err = fmt.Errorf("%s: %w: it changed while it was pulled", rec.Part, ErrFileChanged)
+	}
+	return content, err
+}
+
+func (f *flight) setPart(q *part) {
+	f.s.mu.Lock()
+	defer f.s.mu.Unlock()
+	f.part = q
+}
+
+// finalName is a name in the models folder that is free.
+func (f *flight) finalName() string {
+	base := filepath.Join(f.s.dir, fileName(f.name, f.root))
+	for n := 1; ; n++ {
+		path := base + ".gguf"
+		if n > 1 {
+			path = base + "-" + strconv.Itoa(n) + ".gguf"
+		}
+		if _, err := os.Lstat(path); err != nil {
+			return path
+		}
+	}
+}
+
+// finish gives the whole file its name and registers it. found is false when
+// neither the unfinished nor the finished file is the one that was recorded.
+func (f *flight) finish(rec *partial, p *plan) (content Content, found bool, err error) {
+	if stampAt(rec.Final) != rec.Stamp {
+		if stampAt(rec.Part) != rec.Stamp {
+			return Content{}, false, nil
+		}
+		if err := os.Rename(rec.Part, rec.Final); err != nil {
+			return Content{}, true, unusable(f.s.dir, err)
+		}
+	}
+	if err := store.SyncDir(f.s.dir); err != nil {
+		return Content{}, true, unusable(f.s.dir, err)
+	}
+	done := &file{ID: rec.ID, Bytes: p.bytes, Path: rec.Final, Stamp: rec.Stamp, Pulled: true}
+	err = f.s.register(done, p.leaves,
+		store.Write{Key: keyPull(rec.Root), Delete: true},
+		store.Write{Key: keyMaps(rec.Root), Delete: true})
+	if err != nil {
+		return Content{}, true, err
+	}
+	return contentOf(done, nil), true, nil
+}
+
+func stampAt(path string) stamp {
+	info, err := os.Lstat(path)
+	if err != nil || !info.Mode().IsRegular() {
+		return stamp{Size: -1}
+	}
+	return stampOf(info)
+}

@@ -1,0 +1,236 @@
+package content
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/ipfs/go-cid"
+
+	"relay/store"
+)
+
+// Options are what a Store needs and how it behaves.
+type Options struct {
+	// Space is where the tables are kept. Required.
+	Space Space
+	// Dir is the folder of pulled models; made where it is missing. Required.
+	Dir string
+	// HashOnRead makes every block be hashed before it is handed out, also when
+	// its file has not changed.
+	HashOnRead bool
+	// Stall is how long a pull waits for the next block before it gives up,
+	// keeping what it has. 0 means one minute.
+	Stall time.Duration
+	// Logger gets what went wrong without anybody asking. nil discards.
+	Logger *slog.Logger
+
+	// For tests: a smaller layout, another disk, other intervals.
+	layout      layout
+	free        func(path string) (free, total uint64, err error)
+	allocate    func(f *os.File, size int64) error
+	sync        func(f *os.File) error
+	commitBytes int64
+	commitEvery time.Duration
+}
+
+const (
+	defaultStall = time.Minute
+	// A pull's bitmap is committed after this many bytes, or that long.
+	defaultCommitBytes = 256 << 20
+	defaultCommitEvery = 5 * time.Second
+	// reserve is what a pull leaves free on the disk, in bytes: more than the
+	// database needs to go on.
+	reserve = 128 << 20
+)
+
+// Validate names the option at fault.
+func (o Options) Validate() error {
+	switch {
+	case o.Space == nil:
+		return errors.New("content: Space is required")
+	case o.Dir == "":
+		return errors.New("content: Dir is required")
+	case o.Stall < 0:
+		return errors.New("content: Stall must not be negative")
+	}
+	return nil
+}
+
+func (o Options) withDefaults() Options {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Stall == 0 {
+		o.Stall = defaultStall
+	}
+	if o.layout.chunk == 0 {
+		o.layout = layout{chunk: chunkSize, links: linkCount}
+	}
+	if o.free == nil {
+		o.free = store.DiskFree
+	}
+	if o.allocate == nil {
+		o.allocate = allocate
+	}
+	if o.sync == nil {
+		o.sync = syncData
+	}
+	if o.commitBytes == 0 {
+		o.commitBytes = defaultCommitBytes
+	}
+	if o.commitEvery == 0 {
+		o.commitEvery = defaultCommitEvery
+	}
+	return o
+}
+
+// Store is the content of this machine. It is safe for concurrent use.
+//
+// Locks, in the order in which they may nest: tables, then mu.
+type Store struct {
+	opt    Options
+	dir    string
+	layout layout
+	log    *slog.Logger
+	space  Space
+
+	// tables is held while the tables of inner nodes and references are
+	// changed, so that nobody deletes a node that another just came to use.
+	tables sync.Mutex
+
+	// mu guards what follows and is never held while anything waits.
+	mu     sync.RWMutex
+	files  map[uint64]*file
+	lastID uint64
+	pulls  map[cid.Cid]*flight
+}
+
+// New opens the content kept in opt.Space and takes back what a crash left half
+// done. Unfinished pulls stay, for Pull to go on with.
+func New(opt Options) (*Store, error) {
+	if err := opt.Validate(); err != nil {
+		return nil, err
+	}
+	opt = opt.withDefaults()
+	dir, err := filepath.Abs(opt.Dir)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrUnusable, err)
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, unusable(dir, err)
+	}
+	s := &Store{
+		opt: opt, dir: dir, layout: opt.layout, log: opt.Logger, space: opt.Space,
+		files: map[uint64]*file{}, pulls: map[cid.Cid]*flight{},
+	}
+	if err := s.load(); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// load reads the file table and finishes removals, and takes back additions,
+// that were cut off.
+func (s *Store) load() error {
+	var cutOff []*file
+	err := s.space.Scan([]byte{tableFiles}, func(_, value []byte) error {
+		f, err := parseFile(value)
+		if err != nil {
+			s.log.Warn("a record of a file cannot be read and is left alone", "error", err)
+			return nil
+		}
+		s.lastID = max(s.lastID, f.ID)
+		switch f.State {
+		case stateWhole:
+			s.files[f.ID] = f
+		case stateAdding, stateRemoving:
+			cutOff = append(cutOff, f)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	last, found, err := s.space.Get([]byte{tableLastID})
+	if err != nil {
+		return err
+	}
+	if found && len(last) == 8 {
+		s.lastID = max(s.lastID, binary.BigEndian.Uint64(last))
+	}
+	pulling := map[uint64]bool{}
+	partials, err := s.partials()
+	if err != nil {
+		return err
+	}
+	for _, p := range partials {
+		pulling[p.ID] = true
+	}
+	s.tables.Lock()
+	defer s.tables.Unlock()
+	for _, f := range cutOff {
+		if f.State == stateAdding && pulling[f.ID] {
+			// The pull writes the same references again; its inner nodes must stay.
+			if err := s.space.Apply([]store.Write{{Key: keyFile(f.ID), Delete: true}}); err != nil {
+				return err
+			}
+			continue
+		}
+		if err := s.finishRemoval(f); err != nil {
+			s.log.Warn("removal could not be finished", "path", f.Path, "error", err)
+		}
+	}
+	return nil
+}
+
+// nextID gives out an id that no file or pull ever had. The write makes it
+// durable and belongs into the same Apply as its first use.
+func (s *Store) nextID() (uint64, store.Write) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lastID++
+	return s.lastID, store.Write{Key: []byte{tableLastID}, Value: binary.BigEndian.AppendUint64(nil, s.lastID)}
+}
+
+func (s *Store) setFile(f *file) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.files[f.ID] = f
+}
+
+func (s *Store) forgetFile(id uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.files, id)
+}
+
+func (s *Store) fileByID(id uint64) *file {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.files[id]
+}
+
+func (s *Store) fileByPath(path string) *file {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	for _, f := range s.files {
+		if f.Path == path {
+			return f
+		}
+	}
+	return nil
+}
+
+// unusable says why the models folder cannot be used.
+func unusable(dir string, err error) error {
+	if store.IsDiskFull(err) {
+		return fmt.Errorf("%w: %s cannot be written (%w); free some space and try again", store.ErrDiskFull, dir, err)
+	}
+	return fmt.Errorf("%w: %w; give this user the right to write %s, or name another folder with RELAY_MODELS_DIR", ErrUnusable, err, dir)
+}
