@@ -143,6 +143,7 @@ func TestASingleUseStaysSingle(t *testing.T) {
 
 // TestDoubleUseAcrossACutHealsToOneMember: the earlier stamp stands.
 func TestDoubleUseAcrossACutHealsToOneMember(t *testing.T) {
+	t.Parallel()
 	attic := found(t, "attic")
 	den := join(t, invite(t, attic, 1), "den")
 	inv := invite(t, attic, 1)
@@ -179,6 +180,7 @@ func TestDoubleUseAcrossACutHealsToOneMember(t *testing.T) {
 // TestAMachineKilledRightAfterJoiningFindsTheMesh again, by what the admission
 // told it.
 func TestAMachineKilledRightAfterJoiningFindsTheMesh(t *testing.T) {
+	t.Parallel()
 	attic := found(t, "attic")
 	den := newMachine(t)
 	admission, err := Join(t.Context(), den.key, invite(t, attic, 1), "den", "relay/test")
@@ -200,6 +202,7 @@ func TestAMachineKilledRightAfterJoiningFindsTheMesh(t *testing.T) {
 // TestJoiningAfterLosingEverythingButTheIdentity gives the member back what
 // proves it, and spends nothing; by whichever member it comes.
 func TestJoiningAfterLosingEverythingButTheIdentity(t *testing.T) {
+	t.Parallel()
 	attic := found(t, "attic")
 	den := join(t, invite(t, attic, 1), "den")
 	toCellar := invite(t, attic, 1)
@@ -226,6 +229,7 @@ func TestJoiningAfterLosingEverythingButTheIdentity(t *testing.T) {
 
 // TestAMemberThatRefusesIsLeftInPeace: it is not dialled over and over.
 func TestAMemberThatRefusesIsLeftInPeace(t *testing.T) {
+	t.Parallel()
 	attic := found(t, "attic")
 	den := join(t, invite(t, attic, 1), "den")
 	eventually(t, 10*time.Second, "both alive and known", func() bool {

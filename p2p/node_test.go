@@ -216,6 +216,7 @@ func TestEveryHandlerIsInTheTable(t *testing.T) {
 }
 
 func TestAPeerThatStopsIsGoneAndComesBack(t *testing.T) {
+	t.Parallel()
 	attic := found(t, "attic")
 	inv := invite(t, attic, 1)
 	den := join(t, inv, "den")
@@ -323,6 +324,7 @@ func TestClientsGetNoBlocks(t *testing.T) {
 // both; so neither is gone to the other, and both are alive again when the cut
 // ends.
 func TestCutOffFromOneOtherIsNotGone(t *testing.T) {
+	t.Parallel()
 	attic := found(t, "attic")
 	inv := invite(t, attic, 2)
 	var cut atomic.Bool
