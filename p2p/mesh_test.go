@@ -3,6 +3,7 @@ package p2p
 import (
 	"bytes"
 	"context"
+	"errors"
 	"log/slog"
 	"maps"
 	"os"
@@ -123,7 +124,7 @@ func (m *machine) open(t *testing.T, mesh membership.MeshID, name string, ready 
 	m.stop = func() {
 		once.Do(func() {
 			cancel()
-			if err := <-done; err != nil {
+			if err := <-done; err != nil && !errors.Is(err, ErrRevoked) {
 				t.Errorf("%s: %v", name, err)
 			}
 		})

@@ -83,6 +83,7 @@ type Node struct {
 	dht   *dht.IpfsDHT
 
 	roster rosterCache
+	rules  map[string]record.Rule // By kind.
 
 	gossip   *gossip
 	links    *links
@@ -110,7 +111,7 @@ func New(o Options) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := &Node{Options: o, self: self, log: o.Log, ready: make(chan struct{})}
+	n := &Node{Options: o, self: self, log: o.Log, ready: make(chan struct{}), rules: map[string]record.Rule{}}
 	n.ctx, n.stop = context.WithCancel(context.Background())
 	n.gate = newGate(n.ctx, &n.work, o.Mesh, n.Member, o.Log)
 	n.gossip = newGossip(n)
@@ -119,8 +120,12 @@ func New(o Options) (*Node, error) {
 
 	kinds := append(membership.Kinds(o.Mesh, func(r record.Record) record.Verdict { return n.Roster().Admit(r) }),
 		record.Kind{Name: KindContact, Rule: record.Owned, Owner: record.OwnerIsID, Check: checkContact})
+	kinds = append(kinds, o.Kinds...)
+	for _, k := range kinds {
+		n.rules[k.Name] = k.Rule
+	}
 	n.table, err = record.NewTable(record.Options{
-		Key: o.Identity, Storage: o.Storage, Kinds: append(kinds, o.Kinds...), Rights: rights{n}, Logger: o.Log,
+		Key: o.Identity, Storage: o.Storage, Kinds: kinds, Rights: rights{n}, Logger: o.Log,
 		Publish: n.gossip.spread,
 	})
 	if err != nil {
@@ -245,6 +250,12 @@ func (n *Node) housekeep(ctx context.Context) error {
 			n.links.wake()
 			n.recheck()
 			n.withdrawExtra(time.Now())
+			if err := n.voidRevoked(); err != nil {
+				return err
+			}
+			if roster.Revoked(n.self) {
+				return ErrRevoked
+			}
 		}
 		select {
 		case <-ctx.Done():

@@ -12,7 +12,7 @@ import (
 // rosterCache keeps the roster until a record that it follows from changes.
 type rosterCache struct {
 	mu      sync.Mutex
-	from    [3]uint64
+	from    [len(rosterKinds)]uint64
 	current *membership.Roster
 }
 
@@ -35,7 +35,7 @@ func (n *Node) Roster() *membership.Roster {
 }
 
 // rosterKinds are what a roster follows from.
-var rosterKinds = [3]string{membership.KindInvite, membership.KindAdmission, membership.KindMember}
+var rosterKinds = [...]string{membership.KindRevocation, membership.KindInvite, membership.KindAdmission, membership.KindMember}
 
 func (n *Node) membershipRecords() []record.Record {
 	var records []record.Record

@@ -27,6 +27,9 @@ const (
 	// admitter before it countersigns; the payload is a Countersign. Deleting
 	// it withdraws the countersignature.
 	KindAdmission = "admission"
+	// KindRevocation: one per revoked peer and admin, written by the admin; the
+	// payload is a Revocation, the id RevocationID. It cannot be taken back.
+	KindRevocation = "revocation"
 	// KindInvite: one per invite, written by an admin; the payload is an Issue.
 	KindInvite = "invite"
 	// KindMesh: what the mesh is called; the payload is a Settings.
@@ -83,6 +86,19 @@ type Countersign struct {
 	// Stamp is in Unix milliseconds by the admitter's clock.
 	Stamp int64 `cbor:"1,keyasint"`
 }
+
+// Revocation is the payload of a revocation: what stands of the target's. All
+// else by the target is void for ever, whenever it was written: a stolen key can
+// put any date on what it signs.
+type Revocation struct {
+	// Proofs are the ids of the target's membership records, which others lean on.
+	Proofs []string `cbor:"1,keyasint,omitempty"`
+	// Adopted are the peers who were let in by the target and stay.
+	Adopted []string `cbor:"2,keyasint,omitempty"`
+}
+
+// RevocationID is the id of the record by which an admin revokes a peer.
+func RevocationID(author, target peer.ID) string { return author.String() + "/" + target.String() }
 
 // GrantID is the id of the record of a peer's grant: the peer's id, a slash, and
 // 16 base32 characters of the hash of the proof, which the name is no part of.
@@ -152,6 +168,7 @@ func (i Issue) Usable(deleted bool, used int, now time.Time) error {
 // Roster.Admit of the roster in force.
 func Kinds(mesh MeshID, admit func(record.Record) record.Verdict) []record.Kind {
 	return []record.Kind{
+		{Name: KindRevocation, Rule: record.Owned, Owner: record.OwnerIsFirst, Admit: admit, Check: checkRevocation},
 		{Name: KindMember, Rule: record.Owned, Owner: record.OwnerIsFirst, Admit: admit,
 			Check: func(r record.Record) error { return checkGrant(mesh, r) }},
 		{Name: KindAdmission, Rule: record.Owned, Owner: record.OwnerIsFirst, Check: checkAdmission},
@@ -191,6 +208,19 @@ func checkAdmission(r record.Record) error {
 		return fmt.Errorf("%w: the id is not that of an admission", errForm)
 	}
 	_, err := record.OwnerIsID(parts[2])
+	return err
+}
+
+func checkRevocation(r record.Record) error {
+	var v Revocation
+	if err := record.Unmarshal(r.Payload, &v); err != nil {
+		return err
+	}
+	_, target, _ := strings.Cut(r.ID, "/")
+	id, err := record.OwnerIsID(target)
+	if err == nil && id == r.Author {
+		err = fmt.Errorf("%w: nobody revokes itself", errForm)
+	}
 	return err
 }
 

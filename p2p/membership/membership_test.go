@@ -513,3 +513,88 @@ func FuzzGrant(f *testing.F) {
 		}
 	})
 }
+
+// revocation is a record by which one revokes another, of what a roster says.
+func (w world) revocation(r *Roster, by, target person) record.Record {
+	return w.seal(by, KindRevocation, RevocationID(by.id, target.id), false, 1, r.Standing(target.id)).Record
+}
+
+func TestRevocation(t *testing.T) {
+	w := newWorld(t)
+	a, b, c, d, e := newPerson(t), newPerson(t), newPerson(t), newPerson(t), newPerson(t)
+	toB, issuedB := w.invite(a, RoleAdmin, TrustReplicas)
+	toC, issuedC := w.invite(b, RoleMember, TrustReplicas)
+	base := []record.Record{w.founder(a), w.member(b, w.grant(b, a, toB, issuedB)), w.member(c, w.grant(c, b, toC, issuedC))}
+	before := NewRoster(w.mesh, base)
+	out := w.revocation(before, a, b)
+
+	t.Run("the target is out, whom it let in stays, whom it lets in later does not come in", func(t *testing.T) {
+		toD, issuedD := w.invite(b, RoleAdmin, TrustReplicas) // Made by the stolen key.
+		toE, issuedE := w.invite(d, RoleMember, TrustReplicas)
+		late := []record.Record{w.member(d, w.grant(d, b, toD, issuedD)), w.member(e, w.grant(e, d, toE, issuedE)), w.revocation(before, d, a)}
+		r := NewRoster(w.mesh, append(append(slices.Clone(base), out), late...))
+		if !has(r, a) || has(r, b) || !has(r, c) || has(r, d) || has(r, e) || !r.Revoked(b.id) {
+			t.Errorf("members: %v", r.Members())
+		}
+		again, issuedAgain := w.invite(a, RoleMember, TrustReplicas)
+		second := w.member(b, w.grant(b, a, again, issuedAgain))
+		if v := r.Admit(second); v == record.Allowed {
+			t.Error("the revoked proves itself anew")
+		}
+		if !r.Void(second, "placement") || r.Void(base[1], "placement") || r.Void(base[0], "placement") {
+			t.Error("what is void and what stands")
+		}
+	})
+	t.Run("two that revoke one another are both out", func(t *testing.T) {
+		r := NewRoster(w.mesh, append(slices.Clone(base), out, w.revocation(before, b, a)))
+		if has(r, a) || has(r, b) || !has(r, c) {
+			t.Errorf("members: %v", r.Members())
+		}
+	})
+	t.Run("one who is no admin revokes nobody", func(t *testing.T) {
+		r := NewRoster(w.mesh, append(slices.Clone(base), w.revocation(before, c, a), w.revocation(before, d, a)))
+		if !has(r, a) || !has(r, b) || !has(r, c) {
+			t.Errorf("members: %v", r.Members())
+		}
+	})
+}
+
+// TestRevocationsInAnyOrder: admins of a mesh revoke one another at will; every
+// order of the same records gives one roster.
+func TestRevocationsInAnyOrder(t *testing.T) {
+	w := newWorld(t)
+	people := []person{newPerson(t)}
+	base := []record.Record{w.founder(people[0])}
+	for i := range 5 {
+		p := newPerson(t)
+		inv, issued := w.invite(people[i/2], RoleAdmin, TrustReplicas)
+		base = append(base, w.member(p, w.grant(p, people[i], inv, issued)))
+		people = append(people, p)
+	}
+	before := NewRoster(w.mesh, base)
+	rapid.Check(t, func(t *rapid.T) {
+		records := slices.Clone(base)
+		for range rapid.IntRange(1, 6).Draw(t, "revocations") {
+			by := rapid.IntRange(0, len(people)-1).Draw(t, "by")
+			target := rapid.IntRange(0, len(people)-1).Draw(t, "target")
+			if by != target {
+				records = append(records, w.revocation(before, people[by], people[target]))
+			}
+		}
+		one := NewRoster(w.mesh, records)
+		other := NewRoster(w.mesh, rapid.Permutation(records).Draw(t, "order"))
+		if !slices.Equal(one.Members(), other.Members()) {
+			t.Fatalf("%v and %v", one.Members(), other.Members())
+		}
+		// What is void makes no difference: a peer that never saw it agrees.
+		var standing []record.Record
+		for _, r := range records {
+			if !one.Void(r, "placement") {
+				standing = append(standing, r)
+			}
+		}
+		if rest := NewRoster(w.mesh, standing); !slices.Equal(one.Members(), rest.Members()) {
+			t.Fatalf("%v, and without what is void %v", one.Members(), rest.Members())
+		}
+	})
+}

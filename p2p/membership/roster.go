@@ -35,6 +35,14 @@ type Roster struct {
 	joiners map[string]map[peer.ID]bool
 	// withdrawn are the ids of admissions that were taken back.
 	withdrawn map[string]bool
+	// revoked are the peers that are out for ever, with what of theirs stands.
+	revoked map[peer.ID]stands
+	// counted are the ids of the revocations that count.
+	counted     map[string]bool
+	claims      []claimed
+	revocations []revocation
+	// depth is how many admissions lie between the mesh key and a peer.
+	depth map[peer.ID]int
 }
 
 // proof is a membership record that holds.
@@ -51,30 +59,37 @@ type issue struct {
 	deleted bool
 }
 
-// claim is a membership record that has yet to be judged.
+// claimed is a membership record, read.
 type claimed struct {
 	record.Record
 	grant Grant
 }
 
-// NewRoster evaluates the membership, admission and invite records of a mesh,
-// deleted ones included. It starts from what the mesh key signed and adds
+// NewRoster evaluates the membership, admission, revocation and invite records of
+// a mesh, deleted ones included. It starts from what the mesh key signed and adds
 // whoever is proven by those already in, so that no ring of members can vouch
-// for itself. Records only ever add to who is proven, but for a countersignature
-// that its own author takes back: no right ends with the act that it allows.
+// for itself. Records only ever add to who is proven, but for revocations, and
+// for a countersignature that its own author takes back: no right ends with the
+// act that it allows.
 func NewRoster(mesh MeshID, records []record.Record) *Roster {
-	r := &Roster{mesh: mesh, members: map[peer.ID]Member{}, proven: map[peer.ID]Member{}, issues: map[string]issue{},
-		joiners: map[string]map[peer.ID]bool{}, withdrawn: map[string]bool{}}
-	var claims []claimed
+	r := &Roster{mesh: mesh, issues: map[string]issue{}, withdrawn: map[string]bool{}, revoked: map[peer.ID]stands{}, counted: map[string]bool{}}
+	var admissions []record.Record
 	for _, rec := range records {
 		switch rec.Kind {
 		case KindMember:
 			var g Grant
 			if record.Unmarshal(rec.Payload, &g) == nil {
-				claims = append(claims, claimed{rec, g})
+				r.claims = append(r.claims, claimed{rec, g})
 			}
 		case KindAdmission:
-			r.noteAdmission(rec)
+			admissions = append(admissions, rec)
+			if rec.Deleted {
+				r.withdrawn[rec.ID] = true
+			}
+		case KindRevocation:
+			if v, ok := readRevocation(rec); ok {
+				r.revocations = append(r.revocations, v)
+			}
 		case KindInvite:
 			var i Issue
 			if record.Unmarshal(rec.Payload, &i) == nil {
@@ -83,11 +98,24 @@ func NewRoster(mesh MeshID, records []record.Record) *Roster {
 		}
 	}
 	// One order on every peer: the order of proofs is that of the records' keys.
-	slices.SortFunc(claims, func(a, b claimed) int { return strings.Compare(a.ID, b.ID) })
+	slices.SortFunc(r.claims, func(a, b claimed) int { return strings.Compare(a.ID, b.ID) })
+	r.close()
+	r.revoke(r.revocations)
+	for _, rec := range admissions {
+		r.noteAdmission(rec)
+	}
+	return r
+}
+
+// close works out who is proven, from the mesh key outwards.
+func (r *Roster) close() {
+	r.members, r.proven, r.proofs = map[peer.ID]Member{}, map[peer.ID]Member{}, nil
+	r.joiners, r.depth = map[string]map[peer.ID]bool{}, map[peer.ID]int{}
+	left := slices.Clone(r.claims)
 	for grown := true; grown; {
 		grown = false
-		claims = slices.DeleteFunc(claims, func(c claimed) bool {
-			member, leans, verdict := r.judge(c.Author, c.grant)
+		left = slices.DeleteFunc(left, func(c claimed) bool {
+			member, leans, verdict := r.judge(c.Author, c.ID, c.grant)
 			if verdict == record.Allowed {
 				r.prove(c, member, leans)
 				grown = true
@@ -95,7 +123,6 @@ func NewRoster(mesh MeshID, records []record.Record) *Roster {
 			return verdict != record.Unknown
 		})
 	}
-	return r
 }
 
 func (r *Roster) noteAdmission(rec record.Record) {
@@ -105,10 +132,7 @@ func (r *Roster) noteAdmission(rec record.Record) {
 	}
 	joiner, err := peer.Decode(parts[2])
 	switch {
-	case err != nil:
-	case rec.Deleted:
-		r.withdrawn[rec.ID] = true
-	default:
+	case err == nil && !rec.Deleted:
 		r.joined(parts[1], joiner)
 	}
 }
@@ -124,11 +148,18 @@ func (r *Roster) joined(invite string, joiner peer.ID) {
 // gives.
 func (r *Roster) prove(c claimed, m Member, leans []peer.ID) {
 	r.proofs = append(r.proofs, proof{record.Key(KindMember, c.ID), c.Author, leans})
+	depth := 0
+	for _, id := range leans {
+		depth = max(depth, r.depth[id]+1)
+	}
+	if _, known := r.proven[c.Author]; !known || depth < r.depth[c.Author] {
+		r.depth[c.Author] = depth
+	}
 	r.proven[c.Author] = greater(r.proven[c.Author], m)
 	if m.Invite != "" && !c.Deleted {
 		r.joined(m.Invite, c.Author)
 	}
-	if !c.Deleted && !r.isWithdrawn(c.grant, c.Author) {
+	if _, out := r.revoked[c.Author]; !out && !c.Deleted && !r.isWithdrawn(c.grant, c.Author) {
 		r.members[c.Author] = greater(r.members[c.Author], m)
 	}
 }
@@ -159,7 +190,10 @@ func greater(a, b Member) Member {
 
 // judge works out what a grant makes of a peer, and on whom that leans: Unknown
 // while the membership of one of them has not arrived.
-func (r *Roster) judge(id peer.ID, g Grant) (Member, []peer.ID, record.Verdict) {
+func (r *Roster) judge(id peer.ID, recordID string, g Grant) (Member, []peer.ID, record.Verdict) {
+	if kept, out := r.revoked[id]; out && !kept.proofs[recordID] {
+		return Member{}, nil, record.Denied
+	}
 	if g.Mesh != r.mesh {
 		return Member{}, nil, record.Denied
 	}
@@ -184,21 +218,33 @@ func (r *Roster) judge(id peer.ID, g Grant) (Member, []peer.ID, record.Verdict) 
 	if _, in := r.proven[admitter]; !in {
 		return Member{}, nil, record.Unknown
 	}
+	for _, lean := range []peer.ID{author, admitter} {
+		if kept, out := r.revoked[lean]; out && !kept.adopted[id] {
+			return Member{}, nil, record.Unknown // Another revocation may have adopted it.
+		}
+	}
 	return Member{ID: id, Name: g.Name, Role: i.Role, Trust: i.Trust, Invite: invite}, []peer.ID{author, admitter}, record.Allowed
 }
 
-// Admit says whether a membership record proves what it claims.
+// Admit says whether a membership or revocation record proves what it claims.
 func (r *Roster) Admit(rec record.Record) record.Verdict {
+	if rec.Kind == KindRevocation {
+		v, ok := readRevocation(rec)
+		return known(ok && r.wouldCount(v))
+	}
 	var g Grant
 	if err := record.Unmarshal(rec.Payload, &g); err != nil {
 		return record.Denied
 	}
-	_, _, verdict := r.judge(rec.Author, g)
+	_, _, verdict := r.judge(rec.Author, rec.ID, g)
 	return verdict
 }
 
 // May says whether a peer may write records of a kind: the rule of record.Rights.
 func (r *Roster) May(author peer.ID, rule record.Rule, _, _ string) record.Verdict {
+	if _, out := r.revoked[author]; out {
+		return record.Denied
+	}
 	m, in := r.members[author]
 	switch rule {
 	case record.Shared:
@@ -248,7 +294,7 @@ func (r *Roster) Admins() int {
 // not counting but.
 func (r *Roster) Issue(id string, but peer.ID) (i Issue, deleted bool, used int, ok bool) {
 	found, ok := r.issues[id]
-	if !ok || r.proven[found.author].Role != RoleAdmin {
+	if _, out := r.revoked[found.author]; !ok || out || r.proven[found.author].Role != RoleAdmin {
 		return Issue{}, false, 0, false
 	}
 	used = len(r.joiners[id])

@@ -1,0 +1,64 @@
+package record
+
+import (
+	"slices"
+	"strings"
+)
+
+// Void takes out of the table every record for which is says true, as if it had
+// never come: for what was written by somebody whose rights ended and whose
+// records do not stand. What is to stay out has to be refused by Rights or Admit
+// from then on, or it comes back. Errors: ErrStorage.
+func (t *Table) Void(is func(Record) bool) error {
+	t.writing.Lock()
+	defer t.writing.Unlock()
+	var gone []*Signed
+	var writes []Write
+	for key, s := range t.records { // The lock writing alone guards this against writers.
+		if !is(s.Record) {
+			continue
+		}
+		gone = append(gone, s)
+		place := storedRecord
+		if _, known := t.kinds[s.Kind]; !known {
+			place = storedForeign
+		}
+		writes = append(writes, Write{Key: []byte(place + key), Delete: true})
+	}
+	if len(gone) == 0 {
+		return nil
+	}
+	if err := t.storage.Apply(writes); err != nil {
+		return &storageError{err}
+	}
+	t.reading.Lock()
+	defer t.reading.Unlock()
+	for _, s := range gone {
+		t.uninstall(s)
+	}
+	for ch := range t.watchers {
+		select {
+		case ch <- struct{}{}:
+		default:
+		}
+	}
+	return nil
+}
+
+// uninstall is the reverse of install.
+func (t *Table) uninstall(s *Signed) {
+	key := s.Key()
+	delete(t.records, key)
+	delete(t.foreign, key)
+	t.byKind[s.Kind] = slices.DeleteFunc(t.byKind[s.Kind], func(o *Signed) bool { return o == s })
+	t.bytes -= cost(s)
+	t.changes[s.Kind]++
+	b := &t.buckets[bucketOf(key)]
+	if at, found := slices.BinarySearchFunc(b.items, key, func(i bucketItem, key string) int { return strings.Compare(i.key, key) }); found {
+		b.items = slices.Delete(b.items, at, at+1)
+		b.stale = true
+		if len(b.items) == 0 {
+			b.digest, b.stale = Hash{}, false
+		}
+	}
+}

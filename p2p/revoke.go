@@ -1,0 +1,132 @@
+package p2p
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/libp2p/go-libp2p/core/peer"
+
+	"relay/p2p/membership"
+	"relay/p2p/record"
+)
+
+// Revoke takes a member out of the mesh for ever. What stands of its records is
+// written again in this peer's name; everything else that it ever signs is void.
+func (n *Node) Revoke(target peer.ID) error {
+	roster := n.Roster()
+	me, _ := roster.Member(n.self)
+	m, in := roster.Member(target)
+	switch {
+	case me.Role != membership.RoleAdmin:
+		return fmt.Errorf("a machine is taken out on an admin's machine: %w", membership.ErrNotAllowed)
+	case target == n.self:
+		return ErrSelf
+	case !in:
+		return membership.ErrNotMember
+	case m.Role == membership.RoleAdmin && roster.Admins() < 2:
+		return ErrLastAdmin
+	}
+	if err := n.adopt(target); err != nil {
+		return fmt.Errorf("take over what stands of the machine's records: %w", err)
+	}
+	if err := n.PutOwned(membership.KindRevocation, membership.RevocationID(n.self, target), roster.Standing(target)); err != nil {
+		return err
+	}
+	n.log.Info("revoked", "peer", short(target), "name", m.Name)
+	return n.voidRevoked()
+}
+
+// adopt writes again what the target wrote for everybody: shared records, deleted
+// ones included, and its own revocations of others.
+func (n *Node) adopt(target peer.ID) error {
+	for _, s := range n.table.All() {
+		if s.Author != target {
+			continue
+		}
+		switch {
+		case s.Kind == membership.KindRevocation:
+			var v membership.Revocation
+			_, whom, _ := strings.Cut(s.ID, "/")
+			if id, err := record.OwnerIsID(whom); err == nil && id != n.self && record.Unmarshal(s.Payload, &v) == nil {
+				if err := n.PutOwned(membership.KindRevocation, membership.RevocationID(n.self, id), v); err != nil {
+					return err
+				}
+			}
+		case n.rules[s.Kind] == record.Shared:
+			if _, err := n.table.PutShared(s.Kind, s.ID, slices.Clone(s.Payload)); err != nil {
+				return err
+			}
+			if s.Deleted {
+				if _, err := n.table.DeleteShared(s.Kind, s.ID); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// voidRevoked drops what does not stand of those who were revoked.
+func (n *Node) voidRevoked() error {
+	roster := n.Roster()
+	placement := ""
+	for kind, rule := range n.rules {
+		if rule == record.Placement {
+			placement = kind
+		}
+	}
+	return n.table.Void(func(r record.Record) bool { return roster.Void(r, placement) })
+}
+
+// Leave takes this peer out of the mesh by itself: its membership records say
+// so. The last admin of a mesh with others in it does not leave.
+func (n *Node) Leave() error {
+	roster := n.Roster()
+	if m, ok := roster.Member(n.self); ok && m.Role == membership.RoleAdmin && roster.Admins() == 1 && len(roster.Members()) > 1 {
+		return ErrLastAdmin
+	}
+	for _, s := range n.table.List(membership.KindMember) {
+		if s.Author != n.self {
+			continue
+		}
+		if _, err := n.table.DeleteOwned(membership.KindMember, s.ID); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Recover makes this member an admin, by the mesh key itself.
+func (n *Node) Recover(key membership.MeshKey) error {
+	if key.ID() != n.Mesh {
+		return fmt.Errorf("%w: it is of another mesh", membership.ErrCodeInvalid)
+	}
+	return n.putGrant(key.GrantAdmin(n.self, n.Name))
+}
+
+// InviteState is one invite and what became of it.
+type InviteState struct {
+	ID      string
+	Issue   membership.Issue
+	Used    int
+	Revoked bool
+}
+
+// Invites lists the invites of the mesh, by id.
+func (n *Node) Invites() []InviteState {
+	roster := n.Roster()
+	var list []InviteState
+	for _, s := range n.table.History(membership.KindInvite) {
+		if issue, deleted, used, ok := roster.Issue(s.ID, ""); ok {
+			list = append(list, InviteState{s.ID, issue, used, deleted})
+		}
+	}
+	return list
+}
+
+// RevokeInvite takes an invite back; who has joined by it stays.
+func (n *Node) RevokeInvite(id string) error {
+	_, err := n.table.DeleteShared(membership.KindInvite, id)
+	return err
+}
