@@ -191,7 +191,7 @@ func (n *Node) believe(remote peer.ID, chain [][]byte) bool {
 			records = append(records, s.Record)
 		}
 	}
-	if _, in := membership.NewRoster(n.Mesh, records).Member(remote); !in {
+	if _, in := n.judge.Roster(records).Member(remote); !in {
 		return false
 	}
 	n.offer(chain)

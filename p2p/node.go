@@ -83,6 +83,7 @@ type Node struct {
 	dht   *dht.IpfsDHT
 
 	roster rosterCache
+	judge  *membership.Judge
 	rules  map[string]record.Rule // By kind.
 
 	gossip   *gossip
@@ -111,7 +112,7 @@ func New(o Options) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := &Node{Options: o, self: self, log: o.Log, ready: make(chan struct{}), rules: map[string]record.Rule{}}
+	n := &Node{Options: o, self: self, log: o.Log, ready: make(chan struct{}), judge: membership.NewJudge(o.Mesh), rules: map[string]record.Rule{}}
 	n.ctx, n.stop = context.WithCancel(context.Background())
 	n.gate = newGate(n.ctx, &n.work, o.Mesh, n.Member, o.Log)
 	n.gossip = newGossip(n)

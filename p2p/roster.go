@@ -22,14 +22,14 @@ func (n *Node) Roster() *membership.Roster {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if n.table == nil { // While the table is being read.
-		return membership.NewRoster(n.Mesh, nil)
+		return n.judge.Roster(nil)
 	}
 	var from [len(rosterKinds)]uint64
 	for i, kind := range rosterKinds {
 		from[i] = n.table.Revision(kind)
 	}
 	if c.current == nil || c.from != from {
-		c.current, c.from = membership.NewRoster(n.Mesh, n.membershipRecords()), from
+		c.current, c.from = n.judge.Roster(n.membershipRecords()), from
 	}
 	return c.current
 }

@@ -86,7 +86,7 @@ func (r *Roster) wouldCount(v revocation) bool {
 	if r.counted[v.id] {
 		return true
 	}
-	with := &Roster{mesh: r.mesh, withdrawn: r.withdrawn, claims: r.claims, revoked: map[peer.ID]stands{}, counted: map[string]bool{}}
+	with := &Roster{judges: r.judges, withdrawn: r.withdrawn, claims: r.claims, revoked: map[peer.ID]stands{}, counted: map[string]bool{}}
 	with.close()
 	with.revoke(append(slices.Clone(r.revocations), v))
 	return with.counted[v.id]

@@ -2,7 +2,6 @@ package membership
 
 import (
 	"cmp"
-	"crypto/ed25519"
 	"slices"
 	"strings"
 
@@ -24,7 +23,7 @@ type Member struct {
 // Roster is who is in, worked out from the records alone: the same records give
 // the same roster on every peer. It is not changed once made.
 type Roster struct {
-	mesh    MeshID
+	judges  *Judge
 	members map[peer.ID]Member
 	// proven are the members and those who left: who they let in stays.
 	proven map[peer.ID]Member
@@ -59,10 +58,10 @@ type issue struct {
 	deleted bool
 }
 
-// claimed is a membership record, read.
+// claimed is a membership record, read and its signatures checked.
 type claimed struct {
 	record.Record
-	grant Grant
+	facts
 }
 
 // NewRoster evaluates the membership, admission, revocation and invite records of
@@ -72,14 +71,18 @@ type claimed struct {
 // for a countersignature that its own author takes back: no right ends with the
 // act that it allows.
 func NewRoster(mesh MeshID, records []record.Record) *Roster {
-	r := &Roster{mesh: mesh, issues: map[string]issue{}, withdrawn: map[string]bool{}, revoked: map[peer.ID]stands{}, counted: map[string]bool{}}
+	return NewJudge(mesh).Roster(records)
+}
+
+// Roster is NewRoster by a judge that remembers which signatures it has checked.
+func (j *Judge) Roster(records []record.Record) *Roster {
+	r := &Roster{judges: j, issues: map[string]issue{}, withdrawn: map[string]bool{}, revoked: map[peer.ID]stands{}, counted: map[string]bool{}}
 	var admissions []record.Record
 	for _, rec := range records {
 		switch rec.Kind {
 		case KindMember:
-			var g Grant
-			if record.Unmarshal(rec.Payload, &g) == nil {
-				r.claims = append(r.claims, claimed{rec, g})
+			if f := j.facts(rec); f.good {
+				r.claims = append(r.claims, claimed{rec, f})
 			}
 		case KindAdmission:
 			admissions = append(admissions, rec)
@@ -115,9 +118,9 @@ func (r *Roster) close() {
 	for grown := true; grown; {
 		grown = false
 		left = slices.DeleteFunc(left, func(c claimed) bool {
-			member, leans, verdict := r.judge(c.Author, c.ID, c.grant)
+			verdict := r.judge(c)
 			if verdict == record.Allowed {
-				r.prove(c, member, leans)
+				r.prove(c)
 				grown = true
 			}
 			return verdict != record.Unknown
@@ -146,31 +149,22 @@ func (r *Roster) joined(invite string, joiner peer.ID) {
 
 // prove takes a grant in. Of several grants of one peer each counts for what it
 // gives.
-func (r *Roster) prove(c claimed, m Member, leans []peer.ID) {
-	r.proofs = append(r.proofs, proof{record.Key(KindMember, c.ID), c.Author, leans})
+func (r *Roster) prove(c claimed) {
+	r.proofs = append(r.proofs, proof{record.Key(KindMember, c.ID), c.Author, c.leans})
 	depth := 0
-	for _, id := range leans {
+	for _, id := range c.leans {
 		depth = max(depth, r.depth[id]+1)
 	}
 	if _, known := r.proven[c.Author]; !known || depth < r.depth[c.Author] {
 		r.depth[c.Author] = depth
 	}
-	r.proven[c.Author] = greater(r.proven[c.Author], m)
-	if m.Invite != "" && !c.Deleted {
-		r.joined(m.Invite, c.Author)
+	r.proven[c.Author] = greater(r.proven[c.Author], c.member)
+	if c.member.Invite != "" && !c.Deleted {
+		r.joined(c.member.Invite, c.Author)
 	}
-	if _, out := r.revoked[c.Author]; !out && !c.Deleted && !r.isWithdrawn(c.grant, c.Author) {
-		r.members[c.Author] = greater(r.members[c.Author], m)
+	if _, out := r.revoked[c.Author]; !out && !c.Deleted && !r.withdrawn[c.admission] {
+		r.members[c.Author] = greater(r.members[c.Author], c.member)
 	}
-}
-
-func (r *Roster) isWithdrawn(g Grant, joiner peer.ID) bool {
-	if len(g.Root) > 0 {
-		return false
-	}
-	i, _, err := g.issued()
-	admitter, badID := peer.Decode(g.Admitter)
-	return err == nil && badID == nil && r.withdrawn[AdmissionID(admitter, InviteID(i.Public), joiner)]
 }
 
 // greater joins two memberships of one peer: the higher role, the higher trust.
@@ -188,42 +182,22 @@ func greater(a, b Member) Member {
 	return a
 }
 
-// judge works out what a grant makes of a peer, and on whom that leans: Unknown
-// while the membership of one of them has not arrived.
-func (r *Roster) judge(id peer.ID, recordID string, g Grant) (Member, []peer.ID, record.Verdict) {
-	if kept, out := r.revoked[id]; out && !kept.proofs[recordID] {
-		return Member{}, nil, record.Denied
+// judge says whether a grant holds beside those that are proven so far: Unknown
+// while the membership of somebody whom it leans on has not arrived.
+func (r *Roster) judge(c claimed) record.Verdict {
+	if kept, out := r.revoked[c.Author]; !c.good || out && !kept.proofs[c.ID] {
+		return record.Denied
 	}
-	if g.Mesh != r.mesh {
-		return Member{}, nil, record.Denied
-	}
-	if len(g.Root) > 0 {
-		if len(g.Root) != ed25519.PublicKeySize || IDOf(g.Root) != r.mesh || !ed25519.Verify(g.Root, rootClaim(r.mesh, id), g.RootSig) {
-			return Member{}, nil, record.Denied
+	for i, lean := range c.leans {
+		m, in := r.proven[lean]
+		if !in || i == leanAuthor && m.Role != RoleAdmin {
+			return record.Unknown
 		}
-		return Member{ID: id, Name: g.Name, Role: RoleAdmin, Trust: TrustReplicas}, nil, record.Allowed
-	}
-	i, author, err := g.issued()
-	if err != nil {
-		return Member{}, nil, record.Denied
-	}
-	invite := InviteID(i.Public)
-	admitter, err := peer.Decode(g.Admitter)
-	if err != nil || !i.SignedByInvite(r.mesh, id, g.InviteSig) || !verifiedBy(admitter, admitClaim(r.mesh, id, invite, g.Stamp), g.AdmitSig) {
-		return Member{}, nil, record.Denied
-	}
-	if r.proven[author].Role != RoleAdmin {
-		return Member{}, nil, record.Unknown
-	}
-	if _, in := r.proven[admitter]; !in {
-		return Member{}, nil, record.Unknown
-	}
-	for _, lean := range []peer.ID{author, admitter} {
-		if kept, out := r.revoked[lean]; out && !kept.adopted[id] {
-			return Member{}, nil, record.Unknown // Another revocation may have adopted it.
+		if kept, out := r.revoked[lean]; out && !kept.adopted[c.Author] {
+			return record.Unknown // Another revocation may have adopted it.
 		}
 	}
-	return Member{ID: id, Name: g.Name, Role: i.Role, Trust: i.Trust, Invite: invite}, []peer.ID{author, admitter}, record.Allowed
+	return record.Allowed
 }
 
 // Admit says whether a membership or revocation record proves what it claims.
@@ -232,12 +206,7 @@ func (r *Roster) Admit(rec record.Record) record.Verdict {
 		v, ok := readRevocation(rec)
 		return known(ok && r.wouldCount(v))
 	}
-	var g Grant
-	if err := record.Unmarshal(rec.Payload, &g); err != nil {
-		return record.Denied
-	}
-	_, _, verdict := r.judge(rec.Author, rec.ID, g)
-	return verdict
+	return r.judge(claimed{rec, r.judges.facts(rec)})
 }
 
 // May says whether a peer may write records of a kind: the rule of record.Rights.
