@@ -60,6 +60,11 @@ type Control struct {
 	DemoPath func() (string, error)
 	// Join leaves the mesh that this machine is alone in, for that of the invite.
 	Join func(ctx context.Context, invite membership.Invite) (JoinAnswer, error)
+	// ForgetInvite drops the invite that is kept for the next start.
+	ForgetInvite func() error
+	// Members changes who is in the mesh; Leave takes this machine out of it.
+	Members MemberMesh
+	Leave   func() error
 	// Down asks the whole program to stop.
 	Down func()
 	Log  *slog.Logger
@@ -76,6 +81,34 @@ type InviteRequest struct {
 	Label      string `json:"label,omitempty"`
 }
 
+const (
+	// MaxInviteUses and MaxInviteTTL bound what an invite allows.
+	MaxInviteUses = 1000
+	MaxInviteTTL  = 366 * 24 * time.Hour
+)
+
+// check names what an invite cannot be.
+func (q InviteRequest) check() error {
+	switch {
+	case q.Uses < 0 || q.Uses > MaxInviteUses:
+		return scheduler.Errorf(scheduler.InvalidRequest, "an invite for %d machines: 1 to %d are possible", q.Uses, MaxInviteUses)
+	case q.TTLSeconds < 0 || q.TTLSeconds > int64(MaxInviteTTL/time.Second):
+		return scheduler.Errorf(scheduler.InvalidRequest, "an invite for %d seconds: 1 to %d are possible", q.TTLSeconds, MaxInviteTTL/time.Second)
+	}
+	switch q.Role {
+	case "", membership.RoleAdmin, membership.RoleMember:
+	default:
+		return scheduler.Errorf(scheduler.InvalidRequest, "%q is no role: %s or %s", q.Role, membership.RoleAdmin, membership.RoleMember)
+	}
+	switch q.Trust {
+	case "", membership.TrustReplicas, membership.TrustShardOnly, membership.TrustClient:
+	default:
+		return scheduler.Errorf(scheduler.InvalidRequest, "%q is no trust: %s, %s or %s", q.Trust,
+			membership.TrustReplicas, membership.TrustShardOnly, membership.TrustClient)
+	}
+	return nil
+}
+
 // InviteAnswer is an invite, ready to hand over.
 type InviteAnswer struct {
 	ID     string `json:"id"`
@@ -86,9 +119,10 @@ type InviteAnswer struct {
 	Uses    int       `json:"uses"`
 }
 
-// JoinRequest carries an invite.
+// JoinRequest carries an invite, or asks for the kept one to be forgotten.
 type JoinRequest struct {
-	Invite string `json:"invite"`
+	Invite string `json:"invite,omitempty"`
+	Forget bool   `json:"forget,omitempty"`
 }
 
 // JoinAnswer says what became of an invite.
@@ -100,6 +134,8 @@ type JoinAnswer struct {
 	Already bool `json:"already,omitempty"`
 	// Pending: the join happens when this peer is next started.
 	Pending bool `json:"pending,omitempty"`
+	// Forgotten: no invite is kept for the next start any more.
+	Forgotten bool `json:"forgotten,omitempty"`
 }
 
 // Line is one line of a streamed answer; exactly one field is set.
@@ -137,6 +173,7 @@ func (c *Control) Handler() http.Handler {
 		return c.Scheduler.Model(r.URL.Query().Get("name"))
 	}))
 	mux.HandleFunc("POST /v0/invite", atOnce(c, c.invite))
+	c.routeMembers(mux)
 	mux.HandleFunc("POST /v0/join", atOnce(c, c.join))
 	mux.HandleFunc("POST /v0/model/rm", atOnce(c, c.removeModel))
 	mux.HandleFunc("POST /v0/model/add", inLines(c, c.addModel))
@@ -151,6 +188,9 @@ func (c *Control) Handler() http.Handler {
 func (c *Control) invite(r *http.Request) (InviteAnswer, error) {
 	var q InviteRequest
 	if err := decodeBody(r.Body, &q); err != nil {
+		return InviteAnswer{}, err
+	}
+	if err := q.check(); err != nil {
 		return InviteAnswer{}, err
 	}
 	o := p2p.InviteOptions{Role: q.Role, Trust: q.Trust, Uses: q.Uses, TTL: time.Duration(q.TTLSeconds) * time.Second, Label: q.Label}
@@ -177,6 +217,9 @@ func (c *Control) join(r *http.Request) (JoinAnswer, error) {
 	var q JoinRequest
 	if err := decodeBody(r.Body, &q); err != nil {
 		return JoinAnswer{}, err
+	}
+	if q.Forget {
+		return JoinAnswer{Forgotten: true}, c.ForgetInvite()
 	}
 	invite, err := membership.ParseInvite(q.Invite)
 	if err != nil {
@@ -253,13 +296,25 @@ func report(progress func(ProgressLine)) func(content.Progress) {
 	return func(p content.Progress) { progress(ProgressLine{string(p.Phase), p.Done, p.Total}) }
 }
 
+// decodeBody reads what a command of this machine sent. A field that is not
+// known is refused: it would be a wish that is not honoured.
 func decodeBody(body io.Reader, v any) error {
 	d := json.NewDecoder(body)
 	d.DisallowUnknownFields()
-	if err := d.Decode(v); err != nil {
-		return scheduler.Errorf(scheduler.InvalidRequest, "the request is not what this route takes: %w", err)
+	return badBody(d.Decode(v))
+}
+
+// decodePeerBody reads what another peer sent, whose release may know more.
+func decodePeerBody(body io.Reader, v any) error { return badBody(json.NewDecoder(body).Decode(v)) }
+
+func badBody(err error) error {
+	if err == nil {
+		return nil
 	}
-	return nil
+	if large := (*http.MaxBytesError)(nil); errors.As(err, &large) {
+		return scheduler.Errorf(scheduler.RequestTooLarge, "the request is larger than the %d bytes that are taken: %w", large.Limit, err)
+	}
+	return scheduler.Errorf(scheduler.InvalidRequest, "the request is not what this route takes: %w", err)
 }
 
 // atOnce serves a question that is answered at once.
@@ -283,6 +338,10 @@ func inLines[T any](c *Control, f func(context.Context, io.Reader, func(Progress
 	return func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body) // Whole, so that the connection shows when the asker goes.
 		if err != nil {
+			atOnce(c, func(*http.Request) (T, error) {
+				var none T
+				return none, badBody(err)
+			})(w, r)
 			return
 		}
 		w.Header().Set("Content-Type", "application/x-ndjson")

@@ -28,7 +28,7 @@ func (c *Control) PeerHandler() http.Handler {
 	mux.HandleFunc("GET /load", atOnce(c, func(*http.Request) (map[string]int, error) { return c.Scheduler.InFlight(), nil }))
 	pull := inLines(c, func(ctx context.Context, body io.Reader, progress func(ProgressLine)) (scheduler.ModelState, error) {
 		var q PullRequest
-		if err := decodeBody(body, &q); err != nil {
+		if err := decodePeerBody(body, &q); err != nil {
 			return scheduler.ModelState{}, err
 		}
 		return c.Scheduler.Pull(ctx, q.Name, report(progress))
@@ -45,7 +45,7 @@ func (c *Control) PeerHandler() http.Handler {
 	})
 	mux.HandleFunc("POST /carried", atOnce(c, func(r *http.Request) (struct{}, error) {
 		var list []scheduler.Carried
-		if err := decodeBody(r.Body, &list); err != nil {
+		if err := decodePeerBody(r.Body, &list); err != nil {
 			return struct{}{}, err
 		}
 		from, _ := p2p.RemotePeer(r.Context())

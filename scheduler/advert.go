@@ -6,6 +6,8 @@ import (
 	"reflect"
 	"sync"
 	"time"
+
+	"relay/p2p/membership"
 )
 
 const (
@@ -64,9 +66,9 @@ func (a *advertiser) measure(ctx context.Context) error {
 	}
 	switch {
 	case a.s.Engine == nil:
-		next.NoEngine = a.s.NoEngine
+		next.NoEngine = bounded(a.s.NoEngine, maxSentence)
 	case a.devError != "":
-		next.NoEngine = a.devError
+		next.NoEngine = bounded(a.devError, maxSentence)
 	default:
 		next.Engine = a.s.Engine.Build()
 		next.Lent = a.s.Lend.Of(available, a.s.ledger.Reserved())
@@ -83,11 +85,12 @@ func (l Lend) Of(available, reserved uint64) uint64 {
 	if l.None {
 		return 0
 	}
-	if l.Bytes > 0 {
-		return l.Bytes
-	}
 	lent := available + reserved
-	return lent - min(lent, l.Reserve)
+	lent -= min(lent, l.Reserve)
+	if l.Bytes > 0 {
+		lent = min(lent, l.Bytes)
+	}
+	return lent
 }
 
 func (a *advertiser) askDevices(ctx context.Context) {
@@ -104,7 +107,11 @@ func (a *advertiser) askDevices(ctx context.Context) {
 		a.devError = err.Error()
 		return
 	}
-	a.devices = devices
+	a.devices = nil
+	for _, d := range devices[:min(len(devices), maxListed)] {
+		d.ID, d.Name, d.Kind = bounded(d.ID, membership.MaxNameLength), bounded(d.Name, maxModelName), bounded(d.Kind, maxModelName)
+		a.devices = append(a.devices, d)
+	}
 }
 
 // publish tells the mesh, when there is something to tell.

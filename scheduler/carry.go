@@ -4,8 +4,9 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"fmt"
+	"errors"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/peer"
@@ -15,11 +16,15 @@ import (
 	"relay/p2p/record"
 )
 
-// maxCarried bounds the models that a machine brings along into a mesh.
-const maxCarried = 64
-
-// carryEvery is how often an admin is looked for who takes them.
-const carryEvery = 3 * time.Second
+const (
+	// maxCarried bounds the models that a machine brings along into a mesh, ever.
+	maxCarried = 64
+	// carryEvery is how often an admin is looked for who takes them.
+	carryEvery = 3 * time.Second
+	// maxCarryTries is how often one who refuses is asked again: what this
+	// machine holds may not have come to its ears yet.
+	maxCarryTries = 100
+)
 
 // Carried is a model that a machine brings along when it leaves a mesh of its
 // own for another.
@@ -28,27 +33,44 @@ type Carried struct {
 	Model Model  `json:"model"`
 }
 
-// CarriedFrom lists the models of a mesh that is about to be left.
+// CarriedFrom lists the models of a mesh that is about to be left, whose files
+// this machine holds whole.
 func CarriedFrom(table *record.Table) []Carried {
 	var list []Carried
 	for _, r := range table.List(KindModel) {
-		if m, err := decode[Model](r.Record); err == nil && len(list) < maxCarried {
+		m, err := decode[Model](r.Record)
+		if err == nil && holdsWhole(table, table.Self(), m.CID) && len(list) < maxCarried {
 			list = append(list, Carried{r.ID, m})
 		}
 	}
 	return list
 }
 
+func holdsWhole(table *record.Table, id peer.ID, cid string) bool {
+	r, ok := table.Get(KindHolding, pairID(id.String(), cid))
+	if !ok {
+		return false
+	}
+	h, err := decode[Holding](r.Record)
+	return err == nil && h.Whole
+}
+
 // Carry registers the models in the mesh: by itself where this machine is an
-// admin's, else through an admin's peer that is up. It returns when that is
-// done, or ctx ends.
+// admin's, else through an admin's peer that is up. It returns nil when that is
+// done, or given up; else ctx has ended.
 func (s *Scheduler) Carry(ctx context.Context, list []Carried) error {
 	tick := time.NewTicker(carryEvery)
 	defer tick.Stop()
-	for {
+	for tries := 0; ; {
 		err := s.carryOnce(ctx, list)
 		if err == nil {
 			return nil
+		}
+		if no := (*carryRefusal)(nil); errors.As(err, &no) {
+			if tries++; tries == maxCarryTries {
+				s.log.Warn("models that were brought along are not registered; add them on an admin's machine", "error", err)
+				return nil
+			}
 		}
 		s.log.Info("models not registered yet", "error", err)
 		select {
@@ -59,9 +81,24 @@ func (s *Scheduler) Carry(ctx context.Context, list []Carried) error {
 	}
 }
 
+// carryRefusal is the answer of somebody who did not take everything.
+type carryRefusal struct {
+	who string
+	why error
+}
+
+func (r *carryRefusal) Error() string { return r.who + ": " + r.why.Error() }
+func (r *carryRefusal) Unwrap() error { return r.why }
+
 func (s *Scheduler) carryOnce(ctx context.Context, list []Carried) error {
+	if err := s.publishHoldings(); err != nil { // What is brought along must be seen to be held.
+		return err
+	}
 	if s.mayChangeModels() == nil {
-		return s.TakeIn(s.Mesh.Self(), list)
+		if err := s.TakeIn(s.Mesh.Self(), list); err != nil {
+			return &carryRefusal{"this machine", err}
+		}
+		return nil
 	}
 	body, err := json.Marshal(list)
 	if err != nil {
@@ -85,14 +122,16 @@ func (s *Scheduler) carryOnce(ctx context.Context, list []Carried) error {
 		if response.StatusCode == http.StatusOK {
 			return nil
 		}
-		failure = fmt.Errorf("%s answered %s", p.Name, response.Status)
+		failure = &carryRefusal{p.Name, errors.New(response.Status)}
 	}
 	return failure
 }
 
-// TakeIn registers the models that a member brought along. What the mesh has
-// already, by uid, is left as it is; a name that is taken gets the member's
-// name behind it.
+// TakeIn registers the models that a member brought along: no more than
+// maxCarried in all, and only those whose files it is known to hold whole; while
+// it is not, the error is NoHolder and the member may ask again. What the mesh
+// has already, by uid, is left as it is, and what has not the form of a model is
+// left out; a name that is taken gets the end of the member's id behind it.
 func (s *Scheduler) TakeIn(from peer.ID, list []Carried) error {
 	if err := s.mayChangeModels(); err != nil {
 		return err
@@ -103,18 +142,51 @@ func (s *Scheduler) TakeIn(from peer.ID, list []Carried) error {
 	if m, ok := s.Mesh.Roster().Member(from); !ok || m.Trust != membership.TrustReplicas {
 		return Errorf(NotAllowed, "only a member with trust %q brings models along", membership.TrustReplicas)
 	}
-	v := s.newView()
+	s.takingIn.Lock()
+	defer s.takingIn.Unlock()
+	table := s.Mesh.Table()
+	room := maxCarried - s.broughtBy(from)
+	var unseen []string
 	for _, c := range list {
-		if _, known := s.Mesh.Table().Latest(KindModel, c.UID); known {
+		m := c.Model
+		m.BroughtBy = from.String()
+		if err := errors.Join(checkUID(c.UID), m.check(s.CheckArgs)); err != nil {
+			s.log.Warn("a model that was brought along is left out", "from", s.Mesh.NameOf(from), "error", err)
 			continue
 		}
-		if v.find(c.Model.Name) != nil {
-			c.Model.Name += "-" + from.String()[len(from.String())-6:]
+		if _, known := table.Latest(KindModel, c.UID); known {
+			continue
 		}
-		if err := s.Mesh.PutShared(KindModel, c.UID, c.Model); err != nil {
+		if !holdsWhole(table, from, m.CID) {
+			unseen = append(unseen, m.Name)
+			continue
+		}
+		if room == 0 {
+			return Errorf(QuotaExceeded, "a member brings along %d models at most", maxCarried)
+		}
+		if s.newView().find(m.Name) != nil {
+			end := from.String()
+			end = "-" + end[len(end)-6:]
+			m.Name = m.Name[:min(len(m.Name), maxModelName-len(end))] + end
+		}
+		if err := s.Mesh.PutShared(KindModel, c.UID, m); err != nil {
 			return err
 		}
+		room--
 	}
 	s.wake()
+	if len(unseen) > 0 {
+		return Errorf(NoHolder, "that %s holds %s whole is not known here yet", s.Mesh.NameOf(from), strings.Join(unseen, ", "))
+	}
 	return nil
+}
+
+// broughtBy counts the models that a member ever brought along.
+func (s *Scheduler) broughtBy(id peer.ID) (n int) {
+	for _, r := range s.Mesh.Table().History(KindModel) {
+		if m, err := decode[Model](r.Record); err == nil && m.BroughtBy == id.String() {
+			n++
+		}
+	}
+	return n
 }

@@ -7,6 +7,7 @@ import (
 	"encoding/base32"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -37,13 +38,7 @@ type AddOptions struct {
 // Add registers the GGUF file at a path under a name: its blocks refer to the
 // file where it lies, and the mesh learns of the model.
 func (s *Scheduler) Add(ctx context.Context, o AddOptions, progress func(content.Progress)) (ModelState, error) {
-	if err := s.mayChangeModels(); err != nil {
-		return ModelState{}, err
-	}
 	if err := CheckModelName(o.Name); err != nil {
-		return ModelState{}, err
-	}
-	if err := s.nameFree(o.Name); err != nil {
 		return ModelState{}, err
 	}
 	if err := s.CheckArgs(o.Args); err != nil {
@@ -52,6 +47,16 @@ func (s *Scheduler) Add(ctx context.Context, o AddOptions, progress func(content
 	path, err := filepath.Abs(o.Path)
 	if err != nil {
 		return ModelState{}, Errorf(InvalidRequest, "%q is not a path: %w", o.Path, err)
+	}
+	info, err := os.Stat(path)
+	if err == nil && !info.Mode().IsRegular() { // To open a pipe is to wait for its other end.
+		return ModelState{}, Errorf(FileInvalid, "%s is not a file that a model could be in", path)
+	}
+	lost := s.lostFile(o.Name)
+	if lost == nil || err != nil || info.Size() != lost.Bytes {
+		if err := s.mayAdd(o.Name); err != nil {
+			return ModelState{}, err
+		}
 	}
 	header, err := s.ReadHeader(path)
 	if err != nil {
@@ -69,7 +74,13 @@ func (s *Scheduler) Add(ctx context.Context, o AddOptions, progress func(content
 	if err := s.publishHoldings(); err != nil {
 		return ModelState{}, err
 	}
-	if err := s.nameFree(o.Name); err != nil { // Hashing takes its time.
+	if lost != nil && lost.CID == m.CID { // Nothing was missing but the file.
+		s.log.Info("model's file found again", "model", m.Name, "cid", m.CID)
+		s.look()
+		s.wake()
+		return s.Model(lost.uid)
+	}
+	if err := s.mayAdd(o.Name); err != nil { // Hashing takes its time.
 		return ModelState{}, err
 	}
 	uid, err := newUID()
@@ -128,17 +139,24 @@ func (s *Scheduler) mayChangeModels() error {
 	return nil
 }
 
-func (s *Scheduler) nameFree(name string) error {
+func (s *Scheduler) mayAdd(name string) error {
+	if err := s.mayChangeModels(); err != nil {
+		return err
+	}
 	if m := s.newView().find(name); m != nil {
 		return Errorf(NameTaken, "the mesh has a model %q already: choose another name, or remove it first (relay model rm %s)", name, name)
 	}
 	return nil
 }
 
-// PullProgress is how far a pull is, with what it is about.
-type PullProgress struct {
-	content.Progress
-	Model string
+// lostFile is the model of that name if this peer held its file whole and has
+// lost it: it may be added again under its name, from where it lies now.
+func (s *Scheduler) lostFile(name string) *modelView {
+	v := s.newView()
+	if m := v.find(name); m != nil && v.gone(s.self, m.CID) != "" {
+		return m
+	}
+	return nil
 }
 
 // Pull brings a model here from the peers that hold it. A model that is here
@@ -192,40 +210,57 @@ func (s *Scheduler) somebodyHas(v *view, m *modelView) error {
 	return Errorf(NoHolder, "model %q: no peer holds it whole", m.shown)
 }
 
+// Removed is a model that was taken out of the mesh.
+type Removed struct {
+	ModelState
+	// FileKept says why its file was not deleted although that was asked for;
+	// empty where it was, or where this machine has none.
+	FileKept string `json:"file_kept,omitempty"`
+}
+
 // Remove takes a model out of the mesh. Its file stays unless files is set, and
-// then only a pulled one is deleted, and the last whole copy in the mesh only
-// with lastCopy.
-func (s *Scheduler) Remove(name string, files, lastCopy bool) (ModelState, error) {
+// then only a pulled one is deleted that no other model needs, and the last
+// whole copy that can be reached only with lastCopy.
+func (s *Scheduler) Remove(name string, files, lastCopy bool) (Removed, error) {
 	if err := s.mayChangeModels(); err != nil {
-		return ModelState{}, err
+		return Removed{}, err
 	}
 	v := s.look()
 	m := v.find(name)
 	if m == nil {
-		return ModelState{}, Errorf(ModelNotFound, "no model %q in this mesh; %s", name, v.names())
+		return Removed{}, Errorf(ModelNotFound, "no model %q in this mesh; %s", name, v.names())
 	}
-	state := s.modelState(v, m)
+	removed := Removed{ModelState: s.modelState(v, m)}
 	root, err := cid.Decode(m.CID)
 	if err != nil {
-		return ModelState{}, Errorf(NotFound, "model %q: its CID is none", m.shown)
+		return Removed{}, Errorf(NotFound, "model %q: its CID is none", m.shown)
 	}
 	here, err := s.Content.Get(root)
-	pulled := err == nil && !here.InPlace
-	if files && pulled && !lastCopy && len(v.wholeHolders(m.CID)) < 2 {
-		return ModelState{}, Errorf(NotAllowed, "this is the last whole copy of %q in the mesh: say --last-copy to delete it all the same", m.shown)
+	other := slices.IndexFunc(v.models, func(o *modelView) bool { return o.CID == m.CID && o.uid != m.uid })
+	switch {
+	case !files || err != nil:
+		files = false
+	case here.InPlace:
+		files, removed.FileKept = false, "it was registered where it lies"
+	case other >= 0:
+		files, removed.FileKept = false, fmt.Sprintf("model %q is the same file", v.models[other].shown)
+	}
+	elsewhere := slices.ContainsFunc(v.wholeHolders(m.CID), func(id string) bool { return id != s.self && v.peer[id].alive() })
+	if files && !elsewhere && !lastCopy {
+		return Removed{}, Errorf(NotAllowed, "no other peer that is up has a whole copy of %q: say --last-copy to delete this one all the same", m.shown)
 	}
 	if _, err := s.Mesh.Table().DeleteShared(KindModel, m.uid); err != nil && !errors.Is(err, record.ErrNotFound) {
-		return ModelState{}, err
+		return Removed{}, err
 	}
 	s.log.Info("model removed", "model", m.shown, "files", files)
 	s.wake()
-	if files && pulled {
+	if files {
 		if err := s.Content.Remove(root, true); err != nil {
-			return state, fmt.Errorf("the model is out of the mesh, its file is not deleted: %w", err)
+			return removed, fmt.Errorf("the model is out of the mesh, its file is not deleted: %w", err)
 		}
 		if err := s.publishHoldings(); err != nil {
-			return state, err
+			return removed, err
 		}
 	}
-	return state, nil
+	return removed, nil
 }

@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"fmt"
 	"sync"
 	"time"
 
@@ -45,7 +46,7 @@ func (d *decisions) note(v *view) {
 			key := pairID(r.peer, m.uid)
 			if (r.State == StateFailed || r.State == StateRefused) && d.refused[key] != r.version {
 				d.refused[key] = r.version
-				d.add(m.shown, r.Message)
+				d.add(m.shown, fmt.Sprintf("model %q on %s: %s", m.shown, v.peer[r.peer].Name, r.Message))
 			}
 		}
 	}

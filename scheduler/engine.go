@@ -49,6 +49,9 @@ func DevicesOf(found []llama.Device) []Device {
 
 // Start starts a process for a model, and waits for its first token.
 func (e LlamaEngine) Start(ctx context.Context, l Launch) (Process, error) {
+	if err := checkUID(l.UID); err != nil { // It becomes the name of a folder.
+		return nil, err
+	}
 	p, err := e.Found.Start(ctx, llama.Spec{
 		Name: l.Model.Name, Kind: llama.Kind(l.Model.Kind), Model: l.Path, Context: l.Model.Context, Slots: l.Model.Slots,
 		Threads: e.Threads, Args: l.Model.Args, RunDir: filepath.Join(e.RunDir, l.UID), CacheDir: e.CacheDir,

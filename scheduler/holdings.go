@@ -28,10 +28,14 @@ func (s *Scheduler) watchHoldings(ctx context.Context) error {
 
 // publishHoldings writes what differs between the files here and the records.
 func (s *Scheduler) publishHoldings() error {
-	here := map[string]Holding{}
+	here, gone := map[string]Holding{}, map[string]Holding{}
 	for _, c := range s.Content.List() {
+		h := Holding{Bytes: c.Bytes, Whole: true, Pulled: !c.InPlace}
 		if c.Complete {
-			here[c.CID.String()] = Holding{Bytes: c.Bytes, Whole: true, Pulled: !c.InPlace}
+			here[c.CID.String()] = h
+		} else if _, err := s.Content.Path(c.CID); err != nil {
+			h.Whole, h.Gone = false, bounded(err.Error(), maxSentence)
+			gone[c.CID.String()] = h
 		}
 	}
 	table := s.Mesh.Table()
@@ -41,7 +45,13 @@ func (s *Scheduler) publishHoldings() error {
 			continue
 		}
 		was, err := decode[Holding](r.Record)
-		switch now, ok := here[c]; {
+		now, ok := here[c]
+		if !ok {
+			if now, ok = gone[c]; ok { // What was offered once says why it no longer is.
+				here[c] = now
+			}
+		}
+		switch {
 		case !ok:
 			s.log.Info("no longer held", "cid", c)
 			if _, err := table.DeleteOwned(KindHolding, r.ID); err != nil {

@@ -50,6 +50,9 @@ type Model struct {
 	TrainContext int    `cbor:"12,keyasint,omitempty"`
 	// Created is in Unix seconds by the clock of the peer that added the model.
 	Created int64 `cbor:"13,keyasint,omitempty"`
+	// BroughtBy is the peer that brought the model along from another mesh; an
+	// admin's machine registered it for that peer.
+	BroughtBy string `cbor:"14,keyasint,omitempty"`
 }
 
 // Advert is the payload of what a peer lends.
@@ -100,6 +103,8 @@ type Holding struct {
 	// deleted by relay; otherwise it is its owner's own file.
 	Whole  bool `cbor:"2,keyasint"`
 	Pulled bool `cbor:"3,keyasint,omitempty"`
+	// Gone says in words why a content that was whole no longer is.
+	Gone string `cbor:"4,keyasint,omitempty"`
 }
 
 // The states of a replica.
@@ -146,16 +151,20 @@ const (
 // the allow-list of engine arguments.
 func Kinds(checkArgs func([]string) error) []record.Kind {
 	return []record.Kind{
-		{Name: KindModel, Rule: record.Shared, Check: checked(func(m Model) error { return m.check(checkArgs) })},
-		{Name: KindAdvert, Rule: record.Owned, Owner: peer.Decode, Check: checked(Advert.check)},
-		{Name: KindHolding, Rule: record.Owned, Owner: ownerOfPair, Check: checked(Holding.check)},
-		{Name: KindReplica, Rule: record.Owned, Owner: ownerOfPair, Check: checked(Replica.check)},
-		{Name: KindPlacement, Rule: record.Placement, Check: checked(Placement.check)},
+		{Name: KindModel, Rule: record.Shared, Check: checked(checkUID, func(m Model) error { return m.check(checkArgs) })},
+		{Name: KindAdvert, Rule: record.Owned, Owner: record.OwnerIsID, Check: checked(anyID, Advert.check)},
+		{Name: KindHolding, Rule: record.Owned, Owner: record.OwnerIsFirst, Check: checked(anyID, Holding.check)},
+		{Name: KindReplica, Rule: record.Owned, Owner: record.OwnerIsFirst, Check: checked(checkPairUID, Replica.check)},
+		{Name: KindPlacement, Rule: record.Placement, Check: checked(checkUID, Placement.check)},
 	}
 }
 
-func checked[T any](check func(T) error) func(record.Record) error {
+// checked makes the check of a kind from those of its ids and of its payloads.
+func checked[T any](checkID func(string) error, check func(T) error) func(record.Record) error {
 	return func(r record.Record) error {
+		if err := checkID(r.ID); err != nil {
+			return err
+		}
 		v, err := decode[T](r)
 		if err != nil {
 			return err
@@ -175,12 +184,24 @@ func pairID(owner, thing string) string { return owner + "/" + thing }
 
 func splitPair(id string) (owner, thing string, ok bool) { return strings.Cut(id, "/") }
 
-func ownerOfPair(id string) (peer.ID, error) {
-	owner, _, ok := splitPair(id)
-	if !ok {
-		return "", errors.New("the key names no owner")
+// anyID leaves ids to the rule for owners.
+func anyID(string) error { return nil }
+
+// uidLength is that of a model's uid, in characters.
+const uidLength = 16
+
+// checkUID wants a model's uid as newUID makes them. Uids name keys and folders
+// on every machine, so they hold nothing that a path could be made of.
+func checkUID(uid string) error {
+	if len(uid) != uidLength || strings.ContainsFunc(uid, func(r rune) bool { return (r < 'a' || 'z' < r) && (r < '2' || '7' < r) }) {
+		return fmt.Errorf("%w: the uid of a model is %d lower-case letters and digits", errForm, uidLength)
 	}
-	return peer.Decode(owner)
+	return nil
+}
+
+func checkPairUID(id string) error {
+	_, uid, _ := splitPair(id)
+	return checkUID(uid)
 }
 
 var errForm = errors.New("the record does not have the form of its kind")
@@ -197,6 +218,11 @@ func (m Model) check(checkArgs func([]string) error) error {
 	}
 	if m.Kind != "chat" && m.Kind != "embed" && m.Kind != "rerank" {
 		return fmt.Errorf("%w: unknown kind of model", errForm)
+	}
+	if m.BroughtBy != "" {
+		if _, err := peer.Decode(m.BroughtBy); err != nil {
+			return fmt.Errorf("%w: a model brought along by what is no peer", errForm)
+		}
 	}
 	return checkArgs(m.Args)
 }
@@ -232,6 +258,9 @@ func (a Advert) check() error {
 func (h Holding) check() error {
 	if h.Bytes < 0 {
 		return fmt.Errorf("%w: a negative size", errForm)
+	}
+	if len(h.Gone) > maxSentence {
+		return fmt.Errorf("%w: a field is too long", errForm)
 	}
 	return nil
 }

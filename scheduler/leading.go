@@ -31,6 +31,7 @@ type setback struct {
 	until    time.Time
 	reason   string
 	text     string
+	well     time.Time // Since when it is ready again; zero while it is not.
 }
 
 func newLeading(s *Scheduler) *leading { return &leading{s: s, setback: map[replicaKey]*setback{}} }
@@ -77,7 +78,7 @@ func (l *leading) order(v *view, m *modelView, claim leadership.Fence) {
 			return
 		}
 	}
-	order := Placement{Peers: plan.Peers, Text: plan.Text, Reason: plan.Reason}
+	order := Placement{Peers: plan.Peers, Text: bounded(plan.Text, maxSentence), Reason: plan.Reason}
 	version := record.Version{claim.Epoch, claim.Rank, sequence}
 	if err := l.s.Mesh.PutPlacement(m.uid, version, order); err != nil {
 		l.s.log.Warn("placement not written", "model", m.shown, "error", err)
@@ -101,13 +102,17 @@ func (l *leading) again(m *modelView, peers []string) bool {
 func (l *leading) snapshot(v *view, m *modelView, now time.Time) placement.Snapshot {
 	var s placement.Snapshot
 	holders := v.wholeHolders(m.CID)
+	current := v.placements[m.uid]
 	for i := range v.peers {
 		p := &v.peers[i]
 		view := placement.Peer{
 			ID: p.id, Name: p.Name, Alive: !p.gone(), Draining: p.advert.Draining, Trust: string(p.Trust),
 			Engine: p.adverts && p.advert.NoEngine == "", NoEngine: p.advert.NoEngine,
-			Lent: p.advert.Lent, Free: p.advert.Room, Holds: slices.Contains(holders, p.id),
+			Lent: p.advert.Lent, Free: p.advert.Room, Holds: slices.Contains(holders, p.id), Gone: v.gone(p.id, m.CID),
 		}
+		// An order stands until it is answered.
+		view.Placed = slices.Contains(current.Peers, p.id)
+		view.Runs = view.Placed && current.leader == l.s.self
 		for _, r := range m.replicas {
 			if r.peer != p.id {
 				continue
@@ -117,7 +122,10 @@ func (l *leading) snapshot(v *view, m *modelView, now time.Time) placement.Snaps
 				view.Runs, view.Ready = true, r.State == StateReady
 				l.wentWell(r, m, now)
 			case StateFailed, StateRefused:
+				view.Runs = false
 				l.setBack(r, m, now)
+			case StateDraining:
+				view.Runs = false
 			}
 		}
 		if back := l.setback[replicaKey{p.id, m.uid}]; back != nil && now.Before(back.until) {
@@ -138,16 +146,19 @@ func (l *leading) setBack(r replicaView, m *modelView, now time.Time) {
 	}
 	if back.version != r.version {
 		wait := min(firstCooldown<<min(back.failures, 16), lastCooldown)
-		back.failures++
-		back.version, back.until, back.reason, back.text = r.version, now.Add(wait), r.Reason, r.Message
+		*back = setback{version: r.version, failures: back.failures + 1, until: now.Add(wait), reason: r.Reason, text: r.Message}
 	}
 }
 
-// wentWell forgets the failures of a replica that has run for long enough.
-
+// wentWell forgets the failures of a replica that has been ready for long enough.
 func (l *leading) wentWell(r replicaView, m *modelView, now time.Time) {
 	key := replicaKey{r.peer, m.uid}
-	if back := l.setback[key]; back != nil && r.State == StateReady && now.After(back.until.Add(provenAfter)) {
+	back := l.setback[key]
+	switch {
+	case back == nil || r.State != StateReady:
+	case back.well.IsZero():
+		back.well = now
+	case now.Sub(back.well) >= provenAfter:
 		delete(l.setback, key)
 	}
 }

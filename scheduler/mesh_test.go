@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -27,6 +28,7 @@ import (
 	"relay/p2p/liveness"
 	"relay/p2p/membership"
 	"relay/p2p/record"
+	"relay/scheduler/leadership"
 	"relay/store"
 	"relay/store/content"
 )
@@ -40,6 +42,8 @@ type cluster struct {
 	mu    sync.Mutex
 	peers []*fakePeer
 	cut   map[[2]int]bool
+	doubt map[int]bool // Peers that are suspect to the others.
+	mute  map[int]bool // Peers whose replica records do not arrive.
 }
 
 type fakePeer struct {
@@ -55,6 +59,7 @@ type fakePeer struct {
 	table   *record.Table
 	s       *Scheduler
 	engine  *fakeEngine
+	without string // Why there is no engine; empty where there is one.
 	up      bool
 	stop    func()
 	changed chan struct{}
@@ -62,8 +67,15 @@ type fakePeer struct {
 
 // memory is a record.Storage and a State.
 type memory struct {
-	mu   sync.Mutex
-	data map[string][]byte
+	mu     sync.Mutex
+	data   map[string][]byte
+	frozen bool // Its machine has crashed: nothing is written any more.
+}
+
+func (m *memory) freeze(frozen bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.frozen = frozen
 }
 
 func newMemory() *memory { return &memory{data: map[string][]byte{}} }
@@ -78,6 +90,9 @@ func (m *memory) Get(key []byte) ([]byte, bool, error) {
 func (m *memory) put(key, value []byte, del bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if m.frozen {
+		return
+	}
 	if del {
 		delete(m.data, string(key))
 	} else {
@@ -138,7 +153,12 @@ func newCluster(t *testing.T, n int) *cluster {
 	}
 	for _, p := range c.peers { // Everybody is an admin, by the mesh key itself.
 		p.open()
-		if err := p.PutOwned(membership.KindMember, p.id.String(), key.GrantAdmin(p.id, p.name)); err != nil {
+		grant := key.GrantAdmin(p.id, p.name)
+		id, err := membership.GrantID(p.id, grant)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := p.PutOwned(membership.KindMember, id, grant); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -153,6 +173,8 @@ func (p *fakePeer) open() {
 	t := p.c.t
 	t.Helper()
 	p.changed = make(chan struct{}, 1)
+	p.disk.freeze(false)
+	p.state.freeze(false)
 	mesh := p.c.key.ID()
 	kinds := append(membership.Kinds(mesh, func(r record.Record) record.Verdict { return p.Roster().Admit(r) }), Kinds(func([]string) error { return nil })...)
 	table, err := record.NewTable(record.Options{Storage: recordDisk{p.disk}, Key: p.key, Kinds: kinds, Rights: p, Publish: p.spread})
@@ -179,6 +201,9 @@ func (p *fakePeer) start() {
 	if testing.Verbose() {
 		options.Log = slog.New(slog.NewTextHandler(os.Stderr, nil)).With("peer", p.name)
 	}
+	if p.without != "" {
+		options.Engine, options.NoEngine = nil, p.without
+	}
 	s, err := New(options)
 	if err != nil {
 		t.Fatal(err)
@@ -196,8 +221,11 @@ func (p *fakePeer) start() {
 	p.c.signal()
 }
 
-// crash ends a peer without a word: nothing that it writes from now on arrives.
+// crash ends a peer without a word: nothing that it writes from now on arrives
+// or is kept.
 func (p *fakePeer) crash() {
+	p.disk.freeze(true)
+	p.state.freeze(true)
 	p.c.mu.Lock()
 	p.up = false
 	p.c.mu.Unlock()
@@ -266,7 +294,7 @@ func (p *fakePeer) spread(s record.Signed) {
 	p.c.mu.Lock()
 	var to []*fakePeer
 	for _, o := range p.c.peers {
-		if o != p && p.c.hears(p, o) {
+		if o != p && p.c.hears(p, o) && (s.Kind != KindReplica || !p.c.mute[p.index]) {
 			to = append(to, o)
 		}
 	}
@@ -305,7 +333,10 @@ func (p *fakePeer) Peers() []p2p.Peer {
 			continue
 		}
 		state := liveness.Gone
-		if o == p || p.c.hears(p, o) {
+		switch {
+		case o != p && p.c.doubt[o.index]:
+			state = liveness.Suspect
+		case o == p || p.c.hears(p, o):
 			state = liveness.Alive
 		}
 		list = append(list, p2p.Peer{Member: m, Self: o == p, State: state})
@@ -375,6 +406,9 @@ func (p *fakePeer) Get(c cid.Cid) (content.Content, error) {
 
 func (p *fakePeer) Path(c cid.Cid) (string, error) {
 	f, err := p.Get(c)
+	if err == nil && !f.Complete {
+		err = fmt.Errorf("%s: %w", f.Path, content.ErrFileChanged)
+	}
 	return f.Path, err
 }
 
@@ -386,7 +420,10 @@ func (p *fakePeer) Remove(c cid.Cid, _ bool) error {
 // fakeEngine pretends to be the engine of one peer. Load takes two seconds.
 type fakeEngine struct {
 	mu      sync.Mutex
-	fail    error // Of the next starts.
+	fail    error         // Of the next starts.
+	fails   int           // How many of them, at most; 0 means all.
+	load    time.Duration // How long they take; 0 means loadTime.
+	life    time.Duration // After which they die; 0 means never.
 	running map[*fakeProcess]bool
 	started int
 	used    uint64 // Memory of what runs.
@@ -401,11 +438,14 @@ func (e *fakeEngine) Devices(context.Context) ([]Device, error) { return nil, ni
 
 func (e *fakeEngine) Start(ctx context.Context, l Launch) (Process, error) {
 	e.mu.Lock()
-	fail := e.fail
+	fail, load, life := e.fail, cmp.Or(e.load, loadTime), e.life
 	e.started++
+	if e.fails > 0 && e.started >= e.fails {
+		e.fail = nil
+	}
 	e.mu.Unlock()
 	select {
-	case <-time.After(loadTime):
+	case <-time.After(load):
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
@@ -419,6 +459,9 @@ func (e *fakeEngine) Start(ctx context.Context, l Launch) (Process, error) {
 		e.running = map[*fakeProcess]bool{}
 	}
 	e.running[p] = true
+	if life > 0 {
+		time.AfterFunc(life, func() { p.end(errors.New("signal: aborted")) })
+	}
 	e.used += p.need
 	e.most = max(e.most, e.used)
 	return p, nil
@@ -471,24 +514,77 @@ func (p *fakeProcess) Stop(context.Context) error {
 // addModel registers a model that the given peers hold whole.
 func (c *cluster) addModel(name string, need uint64, holders ...*fakePeer) string {
 	c.t.Helper()
-	sum, err := mh.Sum([]byte(name), mh.SHA2_256, -1)
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	root := cid.NewCidV1(cid.DagProtobuf, sum)
+	c.hold(name, holders...)
+	return c.peers[0].register(name, need)
+}
+
+// hold gives peers the file of a model.
+func (c *cluster) hold(name string, holders ...*fakePeer) {
+	c.t.Helper()
+	root := c.rootOf(name)
 	for _, p := range holders {
 		p.files[root] = content.Content{CID: root, Bytes: 1 << 20, Path: "/models/" + name, Complete: true}
 		if err := p.s.publishHoldings(); err != nil {
 			c.t.Fatal(err)
 		}
 	}
-	uid := "uid-" + name
-	model := Model{Name: name, CID: root.String(), Bytes: 1 << 20, Kind: "chat", Context: 1024, Slots: 1, Need: need}
-	if err := c.peers[0].PutShared(KindModel, uid, model); err != nil {
+}
+
+func (c *cluster) rootOf(name string) cid.Cid {
+	c.t.Helper()
+	sum, err := mh.Sum([]byte(name), mh.SHA2_256, -1)
+	if err != nil {
 		c.t.Fatal(err)
+	}
+	return cid.NewCidV1(cid.DagProtobuf, sum)
+}
+
+// register tells the mesh of a model.
+func (p *fakePeer) register(name string, need uint64) string {
+	p.c.t.Helper()
+	uid := uidOf(name)
+	model := Model{Name: name, CID: p.c.rootOf(name).String(), Bytes: 1 << 20, Kind: "chat", Context: 1024, Slots: 1, Need: need}
+	if err := p.PutShared(KindModel, uid, model); err != nil {
+		p.c.t.Fatal(err)
 	}
 	synctest.Wait()
 	return uid
+}
+
+// uidOf makes the uid of a test's model.
+func uidOf(name string) string { return (name + strings.Repeat("a", uidLength))[:uidLength] }
+
+// silence keeps from the others what a peer says of its replicas, or hands it
+// to them.
+func (c *cluster) silence(p *fakePeer, yes bool) {
+	c.mu.Lock()
+	c.mute = map[int]bool{p.index: yes}
+	c.mu.Unlock()
+	if !yes {
+		c.compareAll()
+		c.signal()
+	}
+}
+
+// lends has a peer lend another amount, and waits until that is known.
+func (c *cluster) lends(p *fakePeer, bytes uint64) {
+	p.s.Lend.Bytes = bytes
+	c.pass(2 * measureEvery)
+}
+
+// byRank lists the peers in the order in which they are to lead a model.
+func (c *cluster) byRank(uid string) []*fakePeer {
+	return slices.SortedFunc(slices.Values(c.peers), func(a, b *fakePeer) int {
+		return cmp.Compare(leadership.Rank(uid, b.id.String()), leadership.Rank(uid, a.id.String()))
+	})
+}
+
+// suspect has a peer be suspect to the others, or no longer.
+func (c *cluster) suspect(p *fakePeer, yes bool) {
+	c.mu.Lock()
+	c.doubt = map[int]bool{p.index: yes}
+	c.mu.Unlock()
+	c.signal()
 }
 
 // ready lists the names of the peers with a ready replica, as p sees it.

@@ -95,8 +95,8 @@ type State interface {
 
 // Lend is what this machine's owner chose to lend.
 type Lend struct {
-	// None lends nothing; otherwise Bytes bounds what is lent, 0 meaning
-	// whatever is free less Reserve.
+	// None lends nothing; otherwise what is free less Reserve is lent, and no
+	// more than Bytes where that is not 0.
 	None    bool
 	Bytes   uint64
 	Reserve uint64

@@ -34,6 +34,27 @@ func (m *modelView) served() ServedModel {
 	return ServedModel{UID: m.uid, Name: m.shown, Context: m.Context, Created: m.Created}
 }
 
+// prospect is what a request that nothing serves right now may wait for.
+type prospect int
+
+const (
+	loading  prospect = iota // A replica comes up.
+	election                 // Nobody leads.
+	nowhere                  // The leader says that the model runs nowhere.
+)
+
+// patience is how long a request waits while its prospect stays the same; for a
+// replica that comes up, the model's whole budget.
+func (p prospect) patience(budget time.Duration) time.Duration {
+	switch p {
+	case election:
+		return leaderless
+	case nowhere:
+		return hopeless
+	}
+	return budget
+}
+
 // Route picks a replica for a model, waiting for one that comes up. tried are
 // the peers that already failed this request: they are asked again only once
 // their replica is another than it was. Errors are of type *Error.
@@ -46,6 +67,8 @@ func (s *Scheduler) Route(ctx context.Context, name string, tried []string) (Rou
 			before[r.peer] = r.version
 		}
 	}
+	var waitingFor prospect
+	since := started // That is waited for.
 	for {
 		m := v.find(name)
 		if m == nil {
@@ -57,8 +80,11 @@ func (s *Scheduler) Route(ctx context.Context, name string, tried []string) (Rou
 		if ok {
 			return route, nil
 		}
-		patience, err := s.outlook(v, m)
-		left := patience - time.Since(started)
+		p, err := s.outlook(v, m)
+		if p != waitingFor {
+			waitingFor, since = p, time.Now()
+		}
+		left := min(p.patience(m.budget())-time.Since(since), m.budget()-time.Since(started))
 		if left <= 0 {
 			return Route{}, err
 		}
@@ -66,6 +92,9 @@ func (s *Scheduler) Route(ctx context.Context, name string, tried []string) (Rou
 		select {
 		case <-changed:
 		case <-timer.C:
+		case <-s.ended:
+			timer.Stop()
+			return Route{}, &Error{Why: Draining, Retry: RetryElsewhere, Message: "this peer is stopping; ask another one"}
 		case <-ctx.Done():
 			timer.Stop()
 			err.Err = ctx.Err()
@@ -94,12 +123,13 @@ func (s *Scheduler) pick(v *view, m *modelView, excluded func(replicaView) bool)
 	})
 	for _, r := range ready {
 		route := Route{Model: m.served(), Peer: r.peer, PeerName: v.peer[r.peer].Name, Local: r.peer == s.self}
+		leave := func() {}
 		if route.Local {
-			process, _ := s.work.process(m.uid)
+			process, out := s.occupy(m.uid)
 			if process == nil {
 				continue
 			}
-			route.Client = process.Client()
+			route.Client, leave = process.Client(), out
 		} else {
 			id, err := peer.Decode(r.peer)
 			if err != nil {
@@ -107,23 +137,25 @@ func (s *Scheduler) pick(v *view, m *modelView, excluded func(replicaView) bool)
 			}
 			route.Client = s.Mesh.HTTP(id)
 		}
-		route.Done = s.done(r.peer, m.uid, route.Local)
+		back := s.traffic.send(r.peer, m.uid)
+		route.Done = func(error) {
+			back()
+			leave()
+		}
 		return route, true
 	}
 	return Route{}, false
 }
 
-// done counts the attempt until it is over.
-func (s *Scheduler) done(peer, uid string, local bool) func(error) {
-	back := s.traffic.send(peer, uid)
-	leave := func() {}
-	if local {
-		leave = s.traffic.enter(uid)
-	}
-	return func(error) {
-		back()
+// occupy takes a place on this peer's own replica until leave is called. It is
+// counted before it is looked whether there is one: a replica that is to stop
+// is closed to new requests first, and then waits for those that are counted.
+func (s *Scheduler) occupy(uid string) (process Process, leave func()) {
+	leave = s.traffic.enter(uid)
+	if process = s.work.process(uid); process == nil {
 		leave()
 	}
+	return process, leave
 }
 
 func boolCompare(a, b bool) int {
@@ -136,19 +168,23 @@ func boolCompare(a, b bool) int {
 	return -1
 }
 
-// outlook says how long it is worth waiting for a model that nothing serves
-// right now, and what to answer when that is over.
-func (s *Scheduler) outlook(v *view, m *modelView) (time.Duration, *Error) {
+// outlook says what a request may wait for where nothing serves the model right
+// now, and what to answer when it has waited for long enough.
+func (s *Scheduler) outlook(v *view, m *modelView) (prospect, *Error) {
 	p, placed := v.placements[m.uid]
 	leader := v.peer[p.leader]
+	coming := slices.ContainsFunc(m.replicas, func(r replicaView) bool {
+		return (r.State == StateLoading || r.State == StateReady) && v.peer[r.peer].alive()
+	})
 	switch {
+	case coming: // Whoever leads: it is served as soon as it is up.
 	case !placed || leader == nil || !leader.alive():
-		return leaderless, &Error{Why: ModelLoading, Retry: RetryLater, RetryAfter: 5 * time.Second,
+		return election, &Error{Why: ModelLoading, Retry: RetryLater, RetryAfter: 5 * time.Second,
 			Message: fmt.Sprintf("model %q: its leader is being elected", m.shown)}
 	case len(p.Peers) == 0:
-		return hopeless, &Error{Why: Reason(cmp.Or(p.Reason, string(NoCapacity))), Retry: RetryLater, RetryAfter: 30 * time.Second, Message: p.Text}
+		return nowhere, &Error{Why: Reason(cmp.Or(p.Reason, string(NoCapacity))), Retry: RetryLater, RetryAfter: 30 * time.Second, Message: p.Text}
 	}
-	return m.budget(), &Error{Why: ModelLoading, Retry: RetryLater, RetryAfter: 10 * time.Second,
+	return loading, &Error{Why: ModelLoading, Retry: RetryLater, RetryAfter: 10 * time.Second,
 		Message: fmt.Sprintf("model %q is still loading (%s)", m.shown, p.Text)}
 }
 
@@ -160,10 +196,9 @@ func (s *Scheduler) Serve(_ context.Context, uid string) (Lease, error) {
 	if m == nil {
 		return Lease{}, &Error{Why: ModelNotFound, Message: "this peer knows no such model", Retry: RetryElsewhere}
 	}
-	process, _ := s.work.process(uid)
+	process, leave := s.occupy(uid)
 	if process == nil {
 		return Lease{}, &Error{Why: ModelLoading, Message: fmt.Sprintf("model %q does not run on this peer any more", m.shown), Retry: RetryElsewhere}
 	}
-	leave := s.traffic.enter(uid)
 	return Lease{Model: m.served(), Client: process.Client(), Done: func(error) { leave() }}, nil
 }

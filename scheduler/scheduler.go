@@ -31,8 +31,11 @@ type Scheduler struct {
 	view    *view         // As of the last look at the mesh.
 	changed chan struct{} // Closed and replaced when view is another.
 
+	takingIn sync.Mutex // Held while models of a member are registered.
+
 	kick  chan struct{}
 	ready chan struct{}
+	ended chan struct{} // Closed when Run is told to end.
 }
 
 // New builds a scheduler; it does nothing before Run.
@@ -48,7 +51,7 @@ func New(o Options) (*Scheduler, error) {
 	}
 	s := &Scheduler{
 		Options: o, self: o.Mesh.Self().String(), log: o.Log, started: time.Now(),
-		changed: make(chan struct{}), kick: make(chan struct{}, 1), ready: make(chan struct{}),
+		changed: make(chan struct{}), kick: make(chan struct{}, 1), ready: make(chan struct{}), ended: make(chan struct{}),
 		decisions: newDecisions(), traffic: newTraffic(),
 	}
 	s.ledger = ledger.New(0)
@@ -78,6 +81,7 @@ func (s *Scheduler) Run(ctx context.Context) error {
 	group.Go(func() error { return s.advert.run(ctx) })
 	group.Go(func() error { return s.watchHoldings(ctx) })
 	err := group.Wait()
+	close(s.ended) // Nothing that a request could wait for will come up here.
 	s.work.stopAll()
 	if errors.Is(err, context.Canceled) {
 		return nil

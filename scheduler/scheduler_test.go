@@ -195,7 +195,7 @@ func TestAPeerThatLeavesIsReplacedBeforeItIsGone(t *testing.T) {
 			leaving = c.peers[1]
 		}
 		other := c.peers[1-leaving.index]
-		lease, err := leaving.s.Serve(t.Context(), "uid-m")
+		lease, err := leaving.s.Serve(t.Context(), uidOf("m"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -252,18 +252,18 @@ func TestModelsOfOneNameAreBothReached(t *testing.T) {
 		c.addModel("m", 1<<30, c.peers[0])
 		model, _ := c.peers[0].s.Model("m")
 		other := Model{Name: "m", CID: model.CID, Bytes: 1, Kind: "chat", Context: 8, Slots: 1, Need: 1}
-		if err := c.peers[1].PutShared(KindModel, "zzzz-uid", other); err != nil {
+		if err := c.peers[1].PutShared(KindModel, uidOf("zzzz"), other); err != nil {
 			t.Fatal(err)
 		}
 		c.split(0)
 		c.pass(2 * time.Second)
 		for _, p := range c.peers {
 			first, err := p.s.Model("m")
-			if err != nil || first.UID != "uid-m" {
+			if err != nil || first.UID != uidOf("m") {
 				t.Errorf("m is %s: %v", first.UID, err)
 			}
 			second, err := p.s.Model("m~zzzz")
-			if err != nil || second.UID != "zzzz-uid" {
+			if err != nil || second.UID != uidOf("zzzz") {
 				t.Errorf("m~zzzz is %s: %v", second.UID, err)
 			}
 		}

@@ -43,8 +43,9 @@ type DiskState struct {
 // LinkState is how this peer reaches another.
 type LinkState struct {
 	// Path is self, direct, relay, or none.
-	Path      string `json:"path"`
-	Transport string `json:"transport,omitempty"`
+	Path string `json:"path"`
+	// Transport is tcp or quic; empty where there is no connection.
+	Transport string `json:"transport"`
 	// RTTMS is null while it is not known.
 	RTTMS *float64 `json:"rtt_ms"`
 }

@@ -164,6 +164,16 @@ func (v *view) wholeHolders(cid string) []string {
 	return ids
 }
 
+// gone is why a peer no longer holds a content that it held whole, or "".
+func (v *view) gone(peer, cid string) string {
+	for _, h := range v.holdings[cid] {
+		if h.peer == peer {
+			return h.Gone
+		}
+	}
+	return ""
+}
+
 // names lists the models that there are, for a sentence.
 func (v *view) names() string {
 	if len(v.models) == 0 {

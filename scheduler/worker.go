@@ -34,15 +34,26 @@ type run struct {
 	order   record.Version // The placement that is obeyed.
 	fence   leadership.Fence
 	cancel  context.CancelFunc
-	done    chan struct{}
 	process Process // Set while requests may go there.
 	failed  bool    // It ended by itself and waits for a new order.
+	told    Replica // What the mesh was last told; zero while that is nothing.
+
+	// telling is held while the record is written, so that records are written
+	// in the order of what they say. It is taken before worker.mu.
+	telling sync.Mutex
 }
 
 func newWorker(s *Scheduler) *worker { return &worker{s: s, runs: map[string]*run{}} }
 
 // carryOut starts what is placed here and stops what no longer is.
 func (w *worker) carryOut(ctx context.Context, v *view) {
+	for _, r := range w.compare(ctx, v) {
+		w.renew(r)
+	}
+}
+
+// compare returns the runs that go on under another fence.
+func (w *worker) compare(ctx context.Context, v *view) (renewed []*run) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for uid, p := range v.placements {
@@ -64,6 +75,10 @@ func (w *worker) carryOut(ctx context.Context, v *view) {
 			r.cancel() // The next look finds it gone and starts it anew.
 		default:
 			r.order = p.version
+			if r.fence != p.fence() {
+				r.fence = p.fence()
+				renewed = append(renewed, r)
+			}
 		}
 	}
 	for uid, r := range w.runs {
@@ -71,6 +86,7 @@ func (w *worker) carryOut(ctx context.Context, v *view) {
 			r.cancel()
 		}
 	}
+	return renewed
 }
 
 // obey says whether an order under this fence is to be carried out, and keeps
@@ -101,7 +117,7 @@ func (w *worker) obey(uid string, fence leadership.Fence) bool {
 
 func (w *worker) start(ctx context.Context, m *modelView, p placementView) {
 	ctx, cancel := context.WithCancel(ctx)
-	r := &run{uid: m.uid, model: m.Model, name: m.shown, order: p.version, fence: p.fence(), cancel: cancel, done: make(chan struct{})}
+	r := &run{uid: m.uid, model: m.Model, name: m.shown, order: p.version, fence: p.fence(), cancel: cancel}
 	w.runs[m.uid] = r
 	w.wait.Go(func() {
 		defer cancel()
@@ -109,7 +125,6 @@ func (w *worker) start(ctx context.Context, m *modelView, p placementView) {
 		w.mu.Lock()
 		delete(w.runs, r.uid)
 		w.mu.Unlock()
-		close(r.done)
 		w.s.wake()
 	})
 }
@@ -126,7 +141,7 @@ func (w *worker) live(ctx context.Context, r *run) {
 		state = StateRefused
 	}
 	w.s.log.Warn("replica "+state, "model", r.name, "error", err)
-	w.tell(r, Replica{State: state, Reason: string(ReasonOf(err)), Message: bounded(err.Error())})
+	w.tell(r, Replica{State: state, Reason: string(ReasonOf(err)), Message: err.Error()})
 	w.mu.Lock()
 	r.failed = true
 	w.mu.Unlock()
@@ -135,23 +150,24 @@ func (w *worker) live(ctx context.Context, r *run) {
 }
 
 // serve loads the model and serves it until ctx ends (nil) or the engine does.
+// Its errors name neither the model nor this peer: whoever shows them does.
 func (w *worker) serve(ctx context.Context, r *run) error {
 	if w.s.Engine == nil {
 		return Errorf(NoEngine, "%s", w.s.NoEngine)
 	}
 	root, err := cid.Decode(r.model.CID)
 	if err != nil {
-		return Errorf(NotFound, "model %q: its CID is none", r.name)
+		return Errorf(NotFound, "its CID is none")
 	}
 	path, err := w.s.Content.Path(root)
 	if err != nil {
-		return fmt.Errorf("model %q: %w", r.name, err)
+		return err
 	}
 	if err := w.s.CheckArgs(r.model.Args); err != nil {
-		return fmt.Errorf("model %q: %w", r.name, err)
+		return err
 	}
 	if err := w.s.ledger.Reserve(r.uid, r.model.Need); err != nil {
-		return &Error{Why: NoCapacity, Message: fmt.Sprintf("model %q: %v on %s", r.name, err, w.s.Mesh.NameOf(w.s.Mesh.Self())), Err: err}
+		return err
 	}
 	defer w.s.advert.again()
 	defer w.s.ledger.Release(r.uid)
@@ -160,7 +176,7 @@ func (w *worker) serve(ctx context.Context, r *run) error {
 	began := time.Now()
 	process, err := w.s.Engine.Start(ctx, Launch{UID: r.uid, Model: r.model, Path: path})
 	if err != nil {
-		return fmt.Errorf("model %q: %w", r.name, err)
+		return err
 	}
 	w.setProcess(r, process)
 	w.tell(r, Replica{State: StateReady, Device: process.Device(), LoadMS: time.Since(began).Milliseconds()})
@@ -170,7 +186,7 @@ func (w *worker) serve(ctx context.Context, r *run) error {
 	select {
 	case <-process.Done():
 		w.setProcess(r, nil)
-		return &Error{Why: EngineFailed, Message: fmt.Sprintf("model %q: the engine ended: %v", r.name, process.Err()), Err: process.Err()}
+		return &Error{Why: EngineFailed, Message: fmt.Sprintf("the engine ended: %v", process.Err()), Err: process.Err()}
 	case <-ctx.Done():
 	}
 	w.setProcess(r, nil) // Nothing new goes there.
@@ -197,24 +213,47 @@ func (w *worker) setProcess(r *run, p Process) {
 }
 
 // process is the engine that serves a model here, or nil.
-func (w *worker) process(uid string) (Process, Model) {
+func (w *worker) process(uid string) Process {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if r := w.runs[uid]; r != nil {
-		return r.process, r.model
+		return r.process
 	}
-	return nil, Model{}
+	return nil
 }
 
 // tell writes this peer's replica record.
 func (w *worker) tell(r *run, state Replica) {
+	state.Message, state.Device = bounded(state.Message, maxSentence), bounded(state.Device, maxModelName)
+	w.publish(r, func() { r.told = state })
+}
+
+// renew says the same under the fence that is obeyed now.
+func (w *worker) renew(r *run) { w.publish(r, func() {}) }
+
+// publish writes what a run has to say, after a change to that.
+func (w *worker) publish(r *run, change func()) {
+	r.telling.Lock()
+	defer r.telling.Unlock()
+	w.mu.Lock()
+	change()
+	state := r.told
 	state.Epoch, state.Rank = r.fence.Epoch, r.fence.Rank
+	w.mu.Unlock()
+	if state.State == "" {
+		return
+	}
 	if err := w.s.Mesh.PutOwned(KindReplica, pairID(w.s.self, r.uid), state); err != nil {
 		w.s.log.Error("replica state not published", "model", r.name, "error", err)
 	}
 }
 
 func (w *worker) withdraw(r *run) {
+	r.telling.Lock()
+	defer r.telling.Unlock()
+	w.mu.Lock()
+	r.told = Replica{}
+	w.mu.Unlock()
 	if _, err := w.s.Mesh.Table().DeleteOwned(KindReplica, pairID(w.s.self, r.uid)); err != nil {
 		w.s.log.Debug("replica not withdrawn", "model", r.name, "error", err)
 	}
@@ -228,12 +267,4 @@ func (w *worker) stopAll() {
 	}
 	w.mu.Unlock()
 	w.wait.Wait()
-}
-
-// bounded cuts a sentence to what a record may carry.
-func bounded(text string) string {
-	if len(text) > maxSentence {
-		return text[:maxSentence-3] + "…"
-	}
-	return text
 }

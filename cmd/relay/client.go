@@ -10,7 +10,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"syscall"
 
 	"relay/api"
 	"relay/store"
@@ -34,6 +33,14 @@ func newClient() (*client, error) {
 	if err != nil {
 		return nil, err
 	}
+	switch folder, err := os.Stat(tree.Root); {
+	case errors.Is(err, os.ErrNotExist):
+		return nil, errNoPeer
+	case err != nil:
+		return nil, fmt.Errorf("the state folder %s cannot be used: %w (RELAY_STATE_DIR names another)", tree.Root, cause(err))
+	case !folder.IsDir():
+		return nil, fmt.Errorf("the state folder %s is no folder (RELAY_STATE_DIR names another)", tree.Root)
+	}
 	path, err := controlSocket(tree)
 	if err != nil {
 		return nil, err
@@ -56,11 +63,13 @@ func (c *client) do(ctx context.Context, method, path string, body any) (*http.R
 		return nil, err
 	}
 	response, err := c.http.Do(r)
-	if errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED) {
+	switch {
+	case errors.Is(err, os.ErrNotExist) || isRefused(err):
 		return nil, errNoPeer
-	}
-	if err != nil {
-		return nil, fmt.Errorf("the peer on this machine does not answer: %w", err)
+	case errors.Is(err, os.ErrPermission):
+		return nil, errors.New("the peer on this machine belongs to another user: ask as that user, or name your own folder with RELAY_STATE_DIR")
+	case err != nil:
+		return nil, fmt.Errorf("the peer on this machine does not answer: %w", cause(err))
 	}
 	return response, nil
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -45,42 +46,49 @@ func newDown() *cobra.Command {
 	}
 }
 
+// stopPeer asks the peer to stop, tells its process to where it does not take
+// the question, and kills it only where it does not end then.
 func stopPeer(ctx context.Context, dir string) error {
-	asking, cancel := context.WithTimeout(ctx, downAnswer)
-	_, err := ask[struct{}](asking, http.MethodPost, "/v0/down", nil)
-	cancel()
-	if err == nil {
-		gone, err := waitGone(ctx, dir, downPatience)
-		if gone || err != nil {
-			return err
-		}
-	}
+	told := askDown(ctx) == nil
 	pid, held, err := store.Holder(dir)
 	switch {
-	case err != nil:
+	case err != nil || !held:
 		return err
-	case !held:
-		return nil
-	case pid == 0:
+	case pid == 0 && !told:
 		return errors.New("the peer does not answer, and its process cannot be told: end it by hand")
 	}
 	process, err := os.FindProcess(pid)
 	if err != nil {
 		return err
 	}
+	told = told || process.Signal(syscall.SIGTERM) == nil
+	gone, err := waitGone(ctx, dir, downPatience, func() {
+		told = told || askDown(ctx) == nil // Where there are no signals.
+	})
+	if gone || err != nil {
+		return err
+	}
 	// Its engines die with it: the shim of each sees the pipe close.
 	if err := process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		return fmt.Errorf("the peer (process %d) does not answer and cannot be killed: %w", pid, err)
+		return fmt.Errorf("the peer (process %d) does not end and cannot be killed: %w", pid, err)
 	}
-	gone, err := waitGone(ctx, dir, downAnswer)
+	gone, err = waitGone(ctx, dir, downAnswer, func() {})
 	if err == nil && !gone {
 		return fmt.Errorf("the peer (process %d) was killed, but its state folder is still in use", pid)
 	}
 	return err
 }
 
-// waitGone waits until no process holds the state folder.
-func waitGone(ctx context.Context, dir string, patience time.Duration) (bool, error) {
+func askDown(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, downAnswer)
+	defer cancel()
+	_, err := ask[struct{}](ctx, http.MethodPost, "/v0/down", nil)
+	return err
+}
+
+// waitGone waits until no process holds the state folder, and does something
+// every now and then meanwhile.
+func waitGone(ctx context.Context, dir string, patience time.Duration, meanwhile func()) (bool, error) {
 	deadline := time.NewTimer(patience)
 	defer deadline.Stop()
 	tick := time.NewTicker(50 * time.Millisecond)
@@ -92,6 +100,7 @@ func waitGone(ctx context.Context, dir string, patience time.Duration) (bool, er
 		}
 		select {
 		case <-tick.C:
+			meanwhile()
 		case <-deadline.C:
 			return false, nil
 		case <-ctx.Done():

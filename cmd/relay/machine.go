@@ -34,6 +34,7 @@ type machine struct {
 	content  *content.Store
 	identity crypto.PrivKey
 	log      *slog.Logger
+	kept     remembered // As in the database, with what this command line says.
 	settings
 }
 
@@ -45,6 +46,7 @@ const (
 	keyAdmission = "admission"      // Records of a join that no node has taken in yet.
 	keyCarried   = "carried"        // Models on their way from a mesh that was left.
 	keyPending   = "pending-invite" // Of `relay peer join` while no peer ran.
+	keyUnshown   = "unshown"        // Set from founding until the mesh's secrets were shown.
 )
 
 func openMachine(s settings, log *slog.Logger) (*machine, error) {
@@ -78,11 +80,14 @@ func (m *machine) open() (err error) {
 	if err := m.load(keySettings, &earlier); err != nil {
 		return err
 	}
-	m.remembered = m.remembered.over(earlier)
+	m.kept, m.remembered = m.flags.over(earlier), m.remembered.over(earlier)
 	if m.Name == "" {
 		m.Name = hostName()
 	}
-	return m.save(keySettings, m.remembered)
+	if m.kept != earlier {
+		return m.save(keySettings, m.kept)
+	}
+	return nil
 }
 
 func (m *machine) close() {
@@ -99,7 +104,12 @@ func (m *machine) close() {
 func loadIdentity(tree store.Tree) (crypto.PrivKey, error) {
 	data, err := store.ReadSecret(tree.IdentityKey())
 	if err == nil {
-		return p2p.LoadIdentity(data)
+		key, err := p2p.LoadIdentity(data)
+		if err != nil {
+			return nil, fmt.Errorf("%s is damaged: %w; put it back from a copy, or move it away: this machine is then another peer, and needs an invite to its mesh",
+				tree.IdentityKey(), err)
+		}
+		return key, nil
 	}
 	if !errors.Is(err, store.ErrNotFound) {
 		return nil, err
@@ -111,12 +121,24 @@ func loadIdentity(tree store.Tree) (crypto.PrivKey, error) {
 	return key, store.WriteSecret(tree.IdentityKey(), data)
 }
 
-func (m *machine) save(key string, v any) error {
-	data, err := json.Marshal(v)
-	if err != nil {
-		return err
+func (m *machine) save(key string, v any) error { return m.saveAll(map[string]any{key: v}) }
+
+func (m *machine) forget(key string) error { return m.saveAll(nil, key) }
+
+// saveAll saves some and forgets others, all or nothing.
+func (m *machine) saveAll(values map[string]any, forget ...string) error {
+	var writes []store.Write
+	for key, v := range values {
+		data, err := json.Marshal(v)
+		if err != nil {
+			return err
+		}
+		writes = append(writes, store.Write{Key: []byte(key), Value: data})
 	}
-	return m.own.Apply([]store.Write{{Key: []byte(key), Value: data}})
+	for _, key := range forget {
+		writes = append(writes, store.Write{Key: []byte(key), Delete: true})
+	}
+	return m.own.Apply(writes)
 }
 
 // load leaves v as it is where nothing was saved.
@@ -129,10 +151,6 @@ func (m *machine) load(key string, v any) error {
 		return fmt.Errorf("the saved %s cannot be read: %w", key, err)
 	}
 	return nil
-}
-
-func (m *machine) forget(key string) error {
-	return m.own.Apply([]store.Write{{Key: []byte(key), Delete: true}})
 }
 
 // mesh is the id of the mesh that this machine is in, or "".
@@ -164,7 +182,7 @@ func (m *machine) found(name string) error {
 	if err != nil {
 		return err
 	}
-	if err := m.keepFormerKeys(); err != nil {
+	if err := m.moveAsideKeys(""); err != nil {
 		return err
 	}
 	if err := store.WriteSecret(m.tree.MeshKey(), key.Seed()); err != nil {
@@ -182,26 +200,52 @@ func (m *machine) found(name string) error {
 	if name == "" {
 		name = m.Name + "'s mesh"
 	}
-	if err := m.save(keyMeshName, name); err != nil {
-		return err
-	}
-	return m.save(keyMesh, key.ID())
+	return m.saveAll(map[string]any{keyMeshName: name, keyMesh: key.ID(), keyUnshown: true})
 }
 
-// keepFormerKeys puts the keys of a mesh that was left aside: nothing that may
-// still be of use to somebody is deleted unasked.
-func (m *machine) keepFormerKeys() error {
-	former, err := m.mesh()
+// moveAsideKeys puts aside the keys of another mesh than the one given:
+// nothing that may still be of use to somebody is deleted unasked. The mesh's
+// own key comes last, as it tells whose the other one is.
+func (m *machine) moveAsideKeys(id membership.MeshID) error {
+	seed, err := store.ReadSecret(m.tree.MeshKey())
+	if errors.Is(err, store.ErrNotFound) {
+		return nil
+	}
 	if err != nil {
 		return err
 	}
-	for _, path := range []string{m.tree.MeshKey(), m.tree.DefaultKey()} {
+	former := membership.MeshID("damaged")
+	if key, err := membership.MeshKeyFromSeed(seed); err == nil {
+		former = key.ID()
+	}
+	if former == id {
+		return nil
+	}
+	for _, path := range []string{m.tree.DefaultKey(), m.tree.MeshKey()} {
 		err := os.Rename(path, path+"."+string(former))
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
 			return err
 		}
 	}
 	return nil
+}
+
+// secrets of a mesh that was founded here, and its name.
+type secrets struct{ mesh, recovery, key string }
+
+// unshown are the secrets that nobody has been shown yet; none where they have.
+func (m *machine) unshown(id membership.MeshID) (s secrets, err error) {
+	var due bool
+	if err := m.load(keyUnshown, &due); err != nil || !due {
+		return s, err
+	}
+	key, mine := m.meshKey(id)
+	if !mine {
+		return s, fmt.Errorf("%s is not the key of mesh %s", m.tree.MeshKey(), id)
+	}
+	s.recovery = key.RecoveryCode()
+	s.key, _ = m.defaultKey()
+	return s, m.load(keyMeshName, &s.mesh)
 }
 
 // meshKey is the root key of the mesh, where this machine has it.
@@ -227,18 +271,7 @@ func (m *machine) admit(ctx context.Context, invite membership.Invite, carried [
 	if err != nil {
 		return admission, err
 	}
-	if err := m.keepFormerKeys(); err != nil {
-		return admission, err
-	}
-	if err := m.save(keyAdmission, admission); err != nil {
-		return admission, err
-	}
-	if len(carried) > 0 {
-		if err := m.save(keyCarried, carried); err != nil {
-			return admission, err
-		}
-	}
-	return admission, m.save(keyMesh, admission.Mesh)
+	return admission, m.saveAll(map[string]any{keyAdmission: admission, keyCarried: carried, keyMesh: admission.Mesh}, keyPending, keyUnshown)
 }
 
 // newNode opens the mesh's records, and writes those that founding or joining
@@ -266,6 +299,9 @@ func (m *machine) newNode(id membership.MeshID, listen []string) (*p2p.Node, err
 }
 
 func (m *machine) settleIn(node *p2p.Node, id membership.MeshID) error {
+	if err := m.moveAsideKeys(id); err != nil {
+		return err
+	}
 	var admission p2p.Admission
 	if err := m.load(keyAdmission, &admission); err != nil {
 		return err

@@ -38,7 +38,9 @@ func main() {
 func run(args []string, stdout, stderr io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	context.AfterFunc(ctx, stop) // A second signal ends the program at once.
+	// A second Ctrl-C ends the program at once. SIGTERM does not: `relay down`
+	// sends it, and may do so again to a peer that is stopping.
+	context.AfterFunc(ctx, func() { signal.Reset(os.Interrupt) })
 	root := newRoot()
 	root.SetArgs(args)
 	root.SetOut(stdout)

@@ -143,7 +143,11 @@ func newModelPull() *cobra.Command {
 		if *asJSON {
 			return printJSON(cmd.OutOrStdout(), m)
 		}
-		fmt.Fprintf(cmd.OutOrStdout(), "%s is here  %s  %s\n", m.Name, size(uint64(m.Bytes)), m.CID)
+		where := "here"
+		if to != "" {
+			where = "on " + to
+		}
+		fmt.Fprintf(cmd.OutOrStdout(), "%s is %s  %s  %s\n", m.Name, where, size(uint64(m.Bytes)), m.CID)
 		return nil
 	}
 	return cmd
@@ -160,7 +164,7 @@ func newModelRemove() *cobra.Command {
 	cmd.Flags().BoolVar(&q.LastCopy, "last-copy", false, "with --files: also where it is the last whole copy in the mesh")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		q.Name = args[0]
-		m, err := ask[scheduler.ModelState](cmd.Context(), http.MethodPost, "/v0/model/rm", q)
+		m, err := ask[scheduler.Removed](cmd.Context(), http.MethodPost, "/v0/model/rm", q)
 		if err != nil {
 			return err
 		}
@@ -168,6 +172,9 @@ func newModelRemove() *cobra.Command {
 			return printJSON(cmd.OutOrStdout(), m)
 		}
 		fmt.Fprintf(cmd.OutOrStdout(), "removed %s\n", m.Name)
+		if m.FileKept != "" {
+			fmt.Fprintf(cmd.OutOrStdout(), "its file stays: %s\n", m.FileKept)
+		}
 		return nil
 	}
 	return cmd

@@ -73,7 +73,8 @@ func assemble(ctx context.Context, m *machine, id membership.MeshID, hooks hooks
 		Mesh: p.node, MeshID: id, Scheduler: p.scheduler, Version: versionLine(),
 		Door: hooks.doorURL, KeysText: p.ring.Text,
 		DemoPath: func() (string, error) { return demo.Write(m.modelsDir) },
-		Join:     hooks.join, Down: hooks.down, Log: m.log.With("part", "control"),
+		Join:     hooks.join, ForgetInvite: func() error { return m.forget(keyPending) }, Down: hooks.down,
+		Log: m.log.With("part", "control"),
 	}
 	p.node.Serve(p.door.HopHandler(), p.control.PeerHandler())
 	return &p, nil
@@ -128,22 +129,18 @@ func (m *machine) listeningNode(id membership.MeshID) (*p2p.Node, error) {
 	if len(m.p2pListen) > 0 {
 		return m.newNode(id, m.p2pListen)
 	}
-	port := m.P2PPort
-	if port == 0 {
-		port = defaultP2PPort
-	}
-	for try := range 32 {
-		node, err := m.newNode(id, everywhere(port+try))
+	for _, port := range m.p2pPorts() {
+		node, err := m.newNode(id, everywhere(port))
 		if errors.Is(err, p2p.ErrPortInUse) {
 			continue
 		}
-		if err == nil && m.P2PPort != port+try {
-			m.P2PPort = port + try
-			err = m.save(keySettings, m.remembered)
+		if err == nil && m.P2PPort != port {
+			m.P2PPort, m.kept.P2PPort = port, port
+			err = m.save(keySettings, m.kept)
 		}
 		return node, err
 	}
-	return nil, fmt.Errorf("%w (%d to %d are)", p2p.ErrPortInUse, port, port+31)
+	return nil, m.noPort()
 }
 
 func everywhere(port int) []string {
@@ -166,8 +163,10 @@ func multiaddrs(texts []string) ([]ma.Multiaddr, error) {
 }
 
 // run works until ctx ends, then takes the peer down in order: it says that it
-// goes, lets requests finish, stops the engines, and leaves the mesh.
-func (p *peerParts) run(ctx context.Context, started func()) error {
+// goes, lets requests finish, stops the engines, and leaves the mesh. closeDoor
+// turns new requests away, and says when those that ran have ended: streams from
+// other peers' replicas run through this one's node.
+func (p *peerParts) run(ctx context.Context, started func(), closeDoor func() <-chan struct{}) error {
 	nodeCtx, stopNode := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopNode()
 	schedulerCtx, stopScheduler := context.WithCancel(context.WithoutCancel(ctx))
@@ -185,8 +184,14 @@ func (p *peerParts) run(ctx context.Context, started func()) error {
 			continue
 		case <-ctx.Done():
 			p.scheduler.Leave(farewell)
+			answered, patience := closeDoor(), time.NewTimer(drainPatience)
 			stopScheduler()
 			schedulerErr = <-schedulerDone
+			select {
+			case <-answered:
+			case <-patience.C:
+			}
+			patience.Stop()
 			stopNode()
 			nodeErr = <-nodeDone
 		case nodeErr = <-nodeDone:
@@ -200,13 +205,26 @@ func (p *peerParts) run(ctx context.Context, started func()) error {
 	}
 }
 
-// farewell is how long a peer that goes waits for others to take over.
-const farewell = 5 * time.Second
+const (
+	// farewell is how long a peer that goes waits for others to take over.
+	farewell = 5 * time.Second
+	// drainPatience is how long the requests of its door may take to end.
+	drainPatience = 30 * time.Second
+)
 
-// notYet answers while a peer starts, or changes its mesh.
-var notYet = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+// notYet answers while a peer starts, or changes its mesh; leaving while it
+// stops.
+func notYet(w http.ResponseWriter, _ *http.Request) {
+	turnAway(w, scheduler.ModelLoading, "this peer is starting; try again in a moment")
+}
+
+func leaving(w http.ResponseWriter, _ *http.Request) {
+	turnAway(w, scheduler.Draining, "this peer is stopping; ask another one")
+}
+
+func turnAway(w http.ResponseWriter, why scheduler.Reason, message string) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Retry-After", "1")
 	w.WriteHeader(http.StatusServiceUnavailable)
-	fmt.Fprintln(w, `{"error":{"message":"this peer is starting; try again in a moment","type":"server_error","param":null,"code":"model_loading","reason":"model_loading"}}`)
-})
+	fmt.Fprintf(w, `{"error":{"message":%q,"type":"server_error","param":null,"code":%q,"reason":%[2]q}}`+"\n", message, why)
+}

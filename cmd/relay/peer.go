@@ -66,14 +66,18 @@ func newPeerInit() *cobra.Command {
 				return err
 			}
 			node.Close()
-			key, _ := m.meshKey(id)
-			w := cmd.OutOrStdout()
-			fmt.Fprintf(w, "  mesh      %s\n  peer      %s  %s\n  recovery  %s  (keep it; shown once)\n", id, m.Name, node.Self(), key.RecoveryCode())
-			if secret, made := m.defaultKey(); made {
-				fmt.Fprintf(w, "  key       %s  (shown once)\n", secret)
+			secrets, err := m.unshown(id)
+			if err != nil {
+				return err
 			}
-			fmt.Fprintln(w, "  Next:     relay up")
-			return nil
+			text := fmt.Sprintf("  mesh      %s\n  peer      %s  %s\n  recovery  %s  (keep it; shown once)\n", id, m.Name, node.Self(), secrets.recovery)
+			if secrets.key != "" {
+				text += fmt.Sprintf("  key       %s  (shown once)\n", secrets.key)
+			}
+			if _, err := fmt.Fprint(cmd.OutOrStdout(), text+"  Next:     relay up\n"); err != nil {
+				return err
+			}
+			return m.forget(keyUnshown)
 		},
 	}
 	cmd.Flags().StringVar(&name, "mesh-name", "", "what the mesh is called (default after this machine)")
@@ -102,10 +106,10 @@ func newPeerInvite() *cobra.Command {
 		switch {
 		case client && shardOnly || admin && (client || shardOnly):
 			return &usageError{"--admin, --shard-only and --client exclude one another"}
-		case uses < 1:
-			return &usageError{"--uses takes 1 or more"}
-		case ttl < time.Second:
-			return &usageError{"--ttl takes a second or more"}
+		case uses < 1 || uses > api.MaxInviteUses:
+			return &usageError{fmt.Sprintf("--uses takes 1 or more, up to %d", api.MaxInviteUses)}
+		case ttl < time.Second || ttl > api.MaxInviteTTL:
+			return &usageError{fmt.Sprintf("--ttl takes a second or more, up to %dh", int(api.MaxInviteTTL.Hours()))}
 		case admin:
 			q.Role = membership.RoleAdmin
 		case client:
@@ -141,10 +145,19 @@ func plural(n int, what string) string {
 func newPeerJoin() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "join INVITE", Short: "Join the mesh of an invite: now where a peer runs here, else with the next `relay up`",
-		Args: exactly(1, "one invite"),
+	}
+	forget := cmd.Flags().Bool("forget", false, "instead, drop the invite that was kept for the next `relay up`")
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		if *forget {
+			return exactly(0, "no invite with --forget")(cmd, args)
+		}
+		return exactly(1, "one invite")(cmd, args)
 	}
 	asJSON := jsonFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if *forget {
+			return forgetInvite(cmd, *asJSON)
+		}
 		invite, err := membership.ParseInvite(args[0])
 		if err != nil {
 			return err
@@ -173,18 +186,43 @@ func newPeerJoin() *cobra.Command {
 	return cmd
 }
 
-// keepInvite leaves an invite for the next start.
-func keepInvite(cmd *cobra.Command, text string, invite membership.Invite) (api.JoinAnswer, error) {
+// forgetInvite drops the invite that was kept.
+func forgetInvite(cmd *cobra.Command, asJSON bool) error {
+	a, err := ask[api.JoinAnswer](cmd.Context(), http.MethodPost, "/v0/join", api.JoinRequest{Forget: true})
+	if errors.Is(err, errNoPeer) {
+		var m *machine
+		if m, err = stopped(cmd); err == nil {
+			defer m.close()
+			a, err = api.JoinAnswer{Forgotten: true}, m.forget(keyPending)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	if asJSON {
+		return printJSON(cmd.OutOrStdout(), a)
+	}
+	fmt.Fprintln(cmd.OutOrStdout(), "no invite is kept")
+	return nil
+}
+
+// stopped opens the machine where no peer runs.
+func stopped(cmd *cobra.Command) (*machine, error) {
 	dir, err := stateDir()
 	if err != nil {
-		return api.JoinAnswer{}, err
+		return nil, err
 	}
 	if _, held, err := store.Holder(dir); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return api.JoinAnswer{}, err
+		return nil, err
 	} else if held {
-		return api.JoinAnswer{}, errors.New("a peer is starting or stopping here: try again in a moment")
+		return nil, errors.New("a peer is starting or stopping here: try again in a moment")
 	}
-	m, err := offline(cmd)
+	return offline(cmd)
+}
+
+// keepInvite leaves an invite for the next start.
+func keepInvite(cmd *cobra.Command, text string, invite membership.Invite) (api.JoinAnswer, error) {
+	m, err := stopped(cmd)
 	if err != nil {
 		return api.JoinAnswer{}, err
 	}

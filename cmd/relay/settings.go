@@ -22,10 +22,12 @@ const (
 	mib            = 1 << 20
 	// defaultReserve is the least memory left to the machine's owner, in bytes.
 	defaultReserve = 1 << 30
+	// maxMB bounds sizes in MiB, so that they can be counted in bytes: 2^60.
+	maxMB = 1 << 40
 )
 
-// settings are what `relay up` goes by: flags over environment over what was
-// remembered from an earlier start.
+// settings are what `relay up` goes by: flags over environment over what
+// earlier flags said.
 type settings struct {
 	stateDir  string
 	modelsDir string
@@ -35,10 +37,12 @@ type settings struct {
 	apiKey    string
 	slots     int
 	debug     bool
+	flags     remembered // What this command line says: that is kept for the next start.
 	remembered
 }
 
-// remembered are the settings that a start keeps for the next.
+// remembered are the settings that a start keeps for the next when they come
+// as flags.
 type remembered struct {
 	Name      string `json:"name,omitempty"`
 	Lend      string `json:"lend,omitempty"`
@@ -88,6 +92,7 @@ func stateDir() (string, error) {
 
 // fromEnvironment fills in what flags left open.
 func (s *settings) fromEnvironment() error {
+	var env remembered
 	var err error
 	if s.stateDir, err = stateDir(); err != nil {
 		return err
@@ -107,19 +112,14 @@ func (s *settings) fromEnvironment() error {
 			s.p2pListen = strings.Split(text, ",")
 		}
 	}
-	if s.Sandbox == "" {
-		s.Sandbox = os.Getenv("RELAY_SANDBOX")
+	env.Sandbox = os.Getenv("RELAY_SANDBOX")
+	if env.LendMB, err = number("RELAY_LEND_MB"); err != nil {
+		return err
 	}
-	if s.LendMB == 0 {
-		if s.LendMB, err = number("RELAY_LEND_MB"); err != nil {
-			return err
-		}
+	if env.ReserveMB, err = number("RELAY_VRAM_RESERVE_MB"); err != nil {
+		return err
 	}
-	if s.ReserveMB == 0 {
-		if s.ReserveMB, err = number("RELAY_VRAM_RESERVE_MB"); err != nil {
-			return err
-		}
-	}
+	s.remembered = s.flags.over(env)
 	slots, err := number("RELAY_PARALLEL_SLOTS")
 	s.slots = int(slots)
 	return err
@@ -131,13 +131,13 @@ func number(name string) (int64, error) {
 		return 0, nil
 	}
 	n, err := strconv.ParseInt(text, 10, 64)
-	if err != nil || n < 1 || n > 1<<40 {
-		return 0, &usageError{fmt.Sprintf("%s=%s: it takes a whole number, 1 or more", name, text)}
+	if err != nil || n < 1 || n > maxMB {
+		return 0, &usageError{fmt.Sprintf("%s=%s: it takes a whole number from 1 to %d", name, text, maxMB)}
 	}
 	return n, nil
 }
 
-// over fills in what neither flags nor environment say from an earlier start.
+// over fills in what is not said from what counts less.
 func (r remembered) over(earlier remembered) remembered {
 	if r.Name == "" {
 		r.Name = earlier.Name
@@ -171,6 +171,8 @@ func (s *settings) validate() error {
 		return &usageError{fmt.Sprintf("--lend %s: it takes auto or none", s.Lend)}
 	case s.LendMB < 0 || s.ReserveMB < 0 || s.LendCores < 0:
 		return &usageError{"--lend-mb, --reserve-mb and --lend-cores take numbers of 1 or more"}
+	case s.LendMB > maxMB || s.ReserveMB > maxMB:
+		return &usageError{fmt.Sprintf("--lend-mb and --reserve-mb take %d at most", maxMB)}
 	case s.slots > 64:
 		return &usageError{"RELAY_PARALLEL_SLOTS takes 1 to 64"}
 	}
@@ -184,7 +186,7 @@ func (s *settings) validate() error {
 			return &usageError{fmt.Sprintf("--p2p-listen %s: not a multiaddr such as /ip4/0.0.0.0/tcp/8421", text)}
 		}
 	}
-	return nil
+	return checkListen(s.listen)
 }
 
 // hostName is what this machine calls itself, as a peer's name.

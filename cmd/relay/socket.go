@@ -34,7 +34,7 @@ func controlSocket(tree store.Tree) (string, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return "", fmt.Errorf("make a folder for the control socket: %w", err)
 	}
-	if info, err := os.Lstat(dir); err != nil || !info.IsDir() || info.Mode().Perm()&0o077 != 0 {
+	if info, err := os.Lstat(dir); err != nil || !info.IsDir() || openToOthers(info) {
 		return "", fmt.Errorf("%s is open to others, so the control socket cannot lie there: set RELAY_STATE_DIR to a shorter path", dir)
 	}
 	sum := sha256.Sum256([]byte(tree.Root))

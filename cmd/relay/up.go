@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -8,8 +9,7 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"sync/atomic"
-	"syscall"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -46,26 +46,30 @@ func newUp() *cobra.Command {
 	f.StringVar(&join, "join", "", "join the mesh of this `INVITE` first")
 	f.StringVar(&s.listen, "listen", "", "the `ADDRESS` of /v1 (default "+defaultListen+")")
 	f.StringArrayVar(&s.p2pListen, "p2p-listen", nil, "a `MULTIADDR` to listen on for other peers; repeatable (default TCP and QUIC on port 8421)")
-	f.StringVar(&s.Name, "name", "", "what this machine is called in the mesh (default its host name)")
-	f.StringVar(&s.Lend, "lend", "", "auto: lend what is free less a reserve; none: lend nothing")
-	f.Int64Var(&s.LendMB, "lend-mb", 0, "lend at most that many MiB")
-	f.IntVar(&s.LendCores, "lend-cores", 0, "cores that one engine may use (default half)")
-	f.Int64Var(&s.ReserveMB, "reserve-mb", 0, "MiB to leave free for this machine's owner (default a tenth, at least 1024)")
-	f.StringVar(&s.Sandbox, "sandbox", "", "auto, require or off: whether engines run in a sandbox")
+	f.StringVar(&s.flags.Name, "name", "", "what this machine is called in the mesh (default its host name)")
+	f.StringVar(&s.flags.Lend, "lend", "", "auto: lend what is free less a reserve; none: lend nothing")
+	f.Int64Var(&s.flags.LendMB, "lend-mb", 0, "lend at most that many MiB")
+	f.IntVar(&s.flags.LendCores, "lend-cores", 0, "cores that one engine may use (default half)")
+	f.Int64Var(&s.flags.ReserveMB, "reserve-mb", 0, "MiB to leave free for this machine's owner (default a tenth, at least 1024)")
+	f.StringVar(&s.flags.Sandbox, "sandbox", "", "auto, require or off: whether engines run in a sandbox")
 	return cmd
 }
 
 // program is `relay up`: it outlives the parts, which are made anew when the
 // machine changes its mesh.
 type program struct {
-	m       *machine
-	out     io.Writer
-	door    atomic.Pointer[http.Handler]
-	control atomic.Pointer[http.Handler]
-	doorURL string
+	m           *machine
+	out, warn   io.Writer
+	door        *swap
+	control     *swap
+	controlIdle http.Handler // While no parts run.
+	doorURL     string
+	stop        context.CancelFunc
+
+	mu      sync.Mutex
 	again   context.CancelCauseFunc    // Ends the parts that run now.
 	models  func() []scheduler.Carried // Of the mesh that runs now.
-	stop    context.CancelFunc
+	joining bool                       // These parts are about to be left for another mesh.
 }
 
 // errAgain ends the parts so that they are made anew.
@@ -97,111 +101,121 @@ func up(ctx context.Context, s settings, join string, stdout, stderr io.Writer) 
 	defer m.close()
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	p := &program{m: m, out: stdout, stop: stop}
-	p.serve(&p.door, notYet)
-	p.serve(&p.control, notYet)
+	p := &program{m: m, out: stdout, warn: stderr, stop: stop, door: newSwap(http.HandlerFunc(notYet))}
+	starting := http.NewServeMux()
+	starting.HandleFunc("/", notYet)
+	starting.HandleFunc("POST /v0/down", func(w http.ResponseWriter, _ *http.Request) {
+		stop()
+		fmt.Fprintln(w, "{}")
+	})
+	p.controlIdle, p.control = starting, newSwap(starting)
 
-	doorListener, err := net.Listen("tcp", s.listen)
-	if errors.Is(err, syscall.EADDRINUSE) {
-		return scheduler.Errorf(scheduler.PortInUse, "%s is in use by another program: choose another address with --listen", s.listen)
-	}
-	if err != nil {
-		return fmt.Errorf("open /v1 on %s: %w", s.listen, err)
-	}
-	defer doorListener.Close()
-	p.doorURL = "http://" + doorListener.Addr().String() + "/v1"
-	first, err := p.enter(ctx, invite)
+	// Whatever this machine may lack is found out before it enters a mesh.
+	doorListener, err := listenDoor(s.listen)
 	if err != nil {
 		return err
 	}
+	defer doorListener.Close()
+	p.doorURL = "http://" + doorListener.Addr().String() + "/v1"
 	controlListener, err := listenControl(m)
 	if err != nil {
 		return err
 	}
 	defer controlListener.Close()
+	if err := m.tryP2P(); err != nil {
+		return err
+	}
 
 	serving, stopServing := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopServing()
 	var servers errgroup.Group
-	for at, l := range map[*atomic.Pointer[http.Handler]]net.Listener{&p.door: doorListener, &p.control: controlListener} {
+	for h, l := range map[*swap]net.Listener{p.door: doorListener, p.control: controlListener} {
 		servers.Go(func() error {
 			defer stop() // Without its doors a peer is none.
-			return api.Serve(serving, l, dispatch{at}, api.ServeOptions{Deadlines: api.Deadlines{Drain: 2 * time.Second}, Log: log})
+			return api.Serve(serving, l, h, api.ServeOptions{Deadlines: api.Deadlines{Drain: 2 * time.Second}, Log: log})
 		})
 	}
-	err = p.live(ctx, first)
+	first, err := p.enter(ctx, invite)
+	switch {
+	case err == nil:
+		err = p.live(ctx, first)
+	case ctx.Err() != nil:
+		err = nil // It was told to end before it had begun.
+	}
 	stopServing()
 	return errors.Join(err, servers.Wait())
 }
 
-// dispatch hands requests to the handler that is in place at the moment.
-type dispatch struct{ to *atomic.Pointer[http.Handler] }
-
-func (d dispatch) ServeHTTP(w http.ResponseWriter, r *http.Request) { (*d.to.Load()).ServeHTTP(w, r) }
-
-func (p *program) serve(at *atomic.Pointer[http.Handler], h http.Handler) { at.Store(&h) }
-
 // what a start did, for the banner.
-type entered struct {
-	founded  bool
-	admitter string
-}
+type entered struct{ admitter string }
 
 // enter makes sure that this machine is in a mesh: the one of the invite, the
 // one it is in, or a new one of its own.
 func (p *program) enter(ctx context.Context, invite *membership.Invite) (entered, error) {
-	var kept string
-	if err := p.m.load(keyPending, &kept); err != nil {
-		return entered{}, err
-	}
-	if invite == nil && kept != "" {
-		parsed, err := membership.ParseInvite(kept)
-		if err != nil {
-			return entered{}, errors.Join(err, p.m.forget(keyPending))
-		}
-		invite = &parsed
-	}
 	current, err := p.m.mesh()
 	if err != nil {
 		return entered{}, err
 	}
-	switch {
-	case invite == nil && current == "":
-		return entered{founded: true}, p.m.found("")
-	case invite == nil:
-		return entered{}, nil
-	case invite.Mesh == current:
-		return entered{}, p.m.forget(keyPending)
+	if invite != nil {
+		admitter, err := p.enterBy(ctx, *invite, current)
+		return entered{admitter}, err
+	}
+	var kept string
+	if err := p.m.load(keyPending, &kept); err != nil {
+		return entered{}, err
+	}
+	if kept != "" {
+		admitter, err := p.enterByKept(ctx, kept, current)
+		if err == nil || current == "" || ctx.Err() != nil {
+			return entered{admitter}, err
+		}
+		fmt.Fprintf(p.warn, "relay: warning: this machine stays in its mesh for now: %s\n", sentence(err))
+	}
+	if current == "" {
+		return entered{}, p.m.found("")
+	}
+	return entered{}, nil
+}
+
+// enterBy joins the mesh of an invite, unless this machine is in it.
+func (p *program) enterBy(ctx context.Context, invite membership.Invite, current membership.MeshID) (admitter string, err error) {
+	if invite.Mesh == current {
+		return "", p.m.forget(keyPending)
 	}
 	var carried []scheduler.Carried
 	if current != "" {
 		alone, models, err := p.m.alone(current)
 		if err != nil {
-			return entered{}, err
+			return "", err
 		}
 		if !alone {
-			return entered{}, errInMesh
+			return "", errInMesh
 		}
 		carried = models
 	}
-	admission, err := p.m.admit(ctx, *invite, carried)
-	if err != nil {
-		return entered{}, errors.Join(err, p.forgetIfUseless(err))
+	admission, err := p.m.admit(ctx, invite, carried)
+	return admission.Admitter, err
+}
+
+// enterByKept does it by the invite that `relay peer join` kept, which is
+// dropped where it will never do.
+func (p *program) enterByKept(ctx context.Context, kept string, current membership.MeshID) (admitter string, err error) {
+	invite, err := membership.ParseInvite(kept)
+	if err == nil {
+		admitter, err = p.enterBy(ctx, invite, current)
 	}
-	return entered{admitter: admission.Admitter}, p.m.forget(keyPending)
+	switch scheduler.ReasonOf(err) {
+	case scheduler.InviteExpired, scheduler.InviteForeign, scheduler.InviteInvalid, scheduler.InviteRevoked, scheduler.InviteSpent, scheduler.InMesh:
+		return "", errors.Join(fmt.Errorf("the invite that was kept is dropped: %w", err), p.m.forget(keyPending))
+	}
+	if err != nil {
+		return "", fmt.Errorf("the invite that was kept could not be used, and is tried again at the next start (`relay peer join --forget` drops it): %w", err)
+	}
+	return admitter, nil
 }
 
 // errInMesh refuses an invite on a machine that has others to leave first.
 var errInMesh = scheduler.Errorf(scheduler.InMesh, "this machine is in a mesh with others: start it there without --join, or give it another state folder (RELAY_STATE_DIR) for the new mesh")
-
-// forgetIfUseless drops a kept invite that will never work.
-func (p *program) forgetIfUseless(err error) error {
-	switch scheduler.ReasonOf(err) {
-	case scheduler.InviteExpired, scheduler.InviteForeign, scheduler.InviteInvalid, scheduler.InviteRevoked, scheduler.InviteSpent:
-		return p.m.forget(keyPending)
-	}
-	return nil
-}
 
 // live runs the parts until the program is to end.
 func (p *program) live(ctx context.Context, first entered) error {
@@ -210,28 +224,40 @@ func (p *program) live(ctx context.Context, first entered) error {
 		if err != nil {
 			return err
 		}
-		runCtx, again := context.WithCancelCause(ctx)
-		p.again = again
-		parts, err := assemble(runCtx, p.m, id, hooks{doorURL: p.doorURL, join: p.join, down: p.stop})
-		if err != nil {
-			return err
-		}
-		p.models = func() []scheduler.Carried { return scheduler.CarriedFrom(parts.node.Table()) }
-		err = parts.run(runCtx, func() {
-			p.serve(&p.door, parts.door.Handler())
-			p.serve(&p.control, parts.control.Handler())
-			p.banner(parts, first)
-			p.carry(runCtx, parts.scheduler)
-		})
-		changed := errors.Is(context.Cause(runCtx), errAgain)
-		again(nil)
-		p.serve(&p.door, notYet)
+		changed, err := p.runIn(ctx, id, first)
 		if err != nil || !changed || ctx.Err() != nil {
 			return err
 		}
-		p.serve(&p.control, notYet)
 		first = entered{}
 	}
+}
+
+// runIn runs the parts in one mesh, until the program is to end or the machine
+// has changed its mesh.
+func (p *program) runIn(ctx context.Context, id membership.MeshID, first entered) (changed bool, err error) {
+	ctx, again := context.WithCancelCause(ctx)
+	defer again(nil)
+	parts, err := assemble(ctx, p.m, id, hooks{doorURL: p.doorURL, join: p.join, down: p.stop})
+	if err != nil {
+		return false, err
+	}
+	p.mu.Lock()
+	p.again, p.joining = again, false
+	p.models = func() []scheduler.Carried { return scheduler.CarriedFrom(parts.node.Table()) }
+	p.mu.Unlock()
+	var carrying sync.WaitGroup
+	err = parts.run(ctx, func() {
+		p.door.serve(parts.door.Handler())
+		p.control.serve(parts.control.Handler())
+		p.banner(parts, first)
+		carrying.Go(func() { p.carry(ctx, parts.scheduler) })
+	}, func() <-chan struct{} { return p.door.closeWith(http.HandlerFunc(leaving)) })
+	changed = errors.Is(context.Cause(ctx), errAgain)
+	again(nil)
+	carrying.Wait()
+	p.door.serve(http.HandlerFunc(notYet))
+	p.control.serve(p.controlIdle)
+	return changed, err
 }
 
 // carry registers the models of a mesh that was left, once somebody takes them.
@@ -240,46 +266,58 @@ func (p *program) carry(ctx context.Context, s *scheduler.Scheduler) {
 	if err := p.m.load(keyCarried, &list); err != nil || len(list) == 0 {
 		return
 	}
-	go func() {
-		if s.Carry(ctx, list) == nil {
-			if err := p.m.forget(keyCarried); err != nil {
-				p.m.log.Error("carried models not forgotten", "error", err)
-			}
+	if s.Carry(ctx, list) == nil {
+		if err := p.m.forget(keyCarried); err != nil {
+			p.m.log.Error("carried models not forgotten", "error", err)
 		}
-	}()
+	}
 }
 
-// join is called by the control API of a machine that is alone in its mesh.
+// join is called by the control API of a machine that is alone in its mesh. The
+// parts that run are left once it is admitted, so there is one join at a time.
 func (p *program) join(ctx context.Context, invite membership.Invite) (api.JoinAnswer, error) {
-	admission, err := p.m.admit(ctx, invite, p.models())
+	p.mu.Lock()
+	busy, again, models := p.joining, p.again, p.models
+	p.joining = true
+	p.mu.Unlock()
+	if busy {
+		return api.JoinAnswer{}, scheduler.Errorf(scheduler.Busy, "this machine is joining a mesh already")
+	}
+	admission, err := p.m.admit(ctx, invite, models())
 	if err != nil {
+		p.mu.Lock()
+		p.joining = false
+		p.mu.Unlock()
 		return api.JoinAnswer{}, err
 	}
-	p.again(errAgain)
+	again(errAgain)
 	return api.JoinAnswer{Mesh: string(admission.Mesh), Admitter: admission.Admitter}, nil
 }
 
+// banner says what the peer is and where, and once, however often it was begun
+// before, the secrets of a mesh that was founded here.
 func (p *program) banner(parts *peerParts, first entered) {
-	w := p.out
-	say := func(label, text string) { fmt.Fprintf(w, "  %-9s %s\n", label, text) }
-	id := string(parts.control.MeshID)
-	if first.founded {
-		key, _ := p.m.meshKey(parts.control.MeshID)
-		var name string
-		_ = p.m.load(keyMeshName, &name)
-		say("mesh", fmt.Sprintf("%s  (%s)", name, id))
-		say("recovery", key.RecoveryCode()+"  (keep it; shown once)")
+	var w bytes.Buffer
+	say := func(label, text string) { fmt.Fprintf(&w, "  %-9s %s\n", label, text) }
+	id := parts.control.MeshID
+	secrets, err := p.m.unshown(id)
+	if err != nil {
+		p.m.log.Error("the secrets of the mesh cannot be shown", "error", err)
+	}
+	if secrets.recovery != "" {
+		say("mesh", fmt.Sprintf("%s  (%s)", secrets.mesh, id))
+		say("recovery", secrets.recovery+"  (keep it; shown once)")
 	} else {
-		say("mesh", id)
+		say("mesh", string(id))
 	}
 	say("peer", p.m.Name+"  "+parts.node.Self().String())
 	say("/v1", p.doorURL)
-	if secret, made := p.m.defaultKey(); made && first.founded {
-		say("key", secret+"  (shown once)")
+	if secrets.key != "" {
+		say("key", secrets.key+"  (shown once)")
 	}
 	say("lends", lendsText(parts.scheduler))
 	switch {
-	case first.founded:
+	case secrets.recovery != "":
 		for i, line := range nextLines(p.doorURL) {
 			label := ""
 			if i == 0 {
@@ -289,6 +327,12 @@ func (p *program) banner(parts *peerParts, first entered) {
 		}
 	case first.admitter != "":
 		say("joined", "by way of "+first.admitter+"; see the mesh with: relay status")
+	}
+	if _, err := w.WriteTo(p.out); err != nil || secrets.recovery == "" {
+		return
+	}
+	if err := p.m.forget(keyUnshown); err != nil {
+		p.m.log.Error("what was shown is not noted", "error", err)
 	}
 }
 
@@ -307,24 +351,4 @@ func lendsText(s *scheduler.Scheduler) string {
 		}
 	}
 	return "nothing yet"
-}
-
-// listenControl opens the control socket; the lock on the state folder is held,
-// so a socket file that is there already is a dead one.
-func listenControl(m *machine) (net.Listener, error) {
-	path, err := controlSocket(m.tree)
-	if err != nil {
-		return nil, err
-	}
-	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("remove the old control socket: %w", err)
-	}
-	l, err := net.Listen("unix", path)
-	if err != nil {
-		return nil, fmt.Errorf("open the control socket: %w", err)
-	}
-	if err := os.Chmod(path, 0o600); err != nil {
-		return nil, errors.Join(err, l.Close())
-	}
-	return l, nil
 }

@@ -35,11 +35,17 @@ type Peer struct {
 	NoEngine string
 	// Lent is what the peer offers in all and Free what is left of it, in bytes.
 	Lent, Free uint64
-	// Holds: the peer has the model's file whole.
+	// Holds: the peer has the model's file whole. Gone is why it no longer has
+	// what it once had, in a sentence that names the file.
 	Holds bool
-	// Runs: the model is loaded or loading there, its memory taken already.
+	Gone  string
+	// Runs: the model is loaded or loading there, its memory taken already, or
+	// it was ordered to and has not answered yet.
 	// Ready: it serves.
 	Runs, Ready bool
+	// Placed: the order in force names it. Of several that run the model, such
+	// as one that came back and still seems to, it stays where it is placed.
+	Placed bool
 	// Failed is the reason of a failure or refusal that is not to be tried
 	// again yet, FailedText its sentence.
 	Failed, FailedText string

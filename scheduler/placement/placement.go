@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Place chooses peers for a model: those that run it already, ready ones first,
-// then those with the most memory left, then by id. The rejections are in the
+// Place chooses peers for a model: those that run it already, ready ones first
+// and of these the ones where it is placed, then those with the most memory left, then by id. The rejections are in the
 // order of the peers' ids; a peer that could run the model and is not needed is
 // in neither list.
 func Place(m Model, s Snapshot) (Plan, []Rejection) {
@@ -27,7 +27,7 @@ func Place(m Model, s Snapshot) (Plan, []Rejection) {
 		return nowhere(m, peers), rejections
 	}
 	slices.SortStableFunc(fit, func(a, b Peer) int {
-		return cmp.Or(first(a.Ready, b.Ready), first(a.Runs, b.Runs), cmp.Compare(b.Free, a.Free))
+		return cmp.Or(first(a.Ready, b.Ready), first(a.Placed, b.Placed), first(a.Runs, b.Runs), cmp.Compare(b.Free, a.Free))
 	})
 	chosen := fit[:min(len(fit), wanted(m))]
 	plan := Plan{Text: chosenText(m, chosen)}
@@ -58,6 +58,12 @@ func reject(m Model, p Peer, source bool) (reason, text string) {
 	if reason, text = unable(p); reason != "" {
 		return reason, text
 	}
+	if p.Runs && p.Failed == "" { // Its memory is taken already, and it has read its file.
+		return "", ""
+	}
+	if p.Gone != "" {
+		return noHolder, fmt.Sprintf("%s does not hold the file any more: %s", p.Name, p.Gone)
+	}
 	if !p.Holds {
 		if _, why := lacks(m, p); why != "" {
 			return noHolder, fmt.Sprintf("%s does not hold the file, and has no room for it: %s", p.Name, why)
@@ -67,11 +73,8 @@ func reject(m Model, p Peer, source bool) (reason, text string) {
 		}
 		return noHolder, fmt.Sprintf("%s does not hold the file (relay model pull %s there)", p.Name, m.Name)
 	}
-	switch {
-	case p.Failed != "":
+	if p.Failed != "" {
 		return p.Failed, fmt.Sprintf("%s: %s", p.Name, cmp.Or(p.FailedText, "it failed and has not said why"))
-	case p.Runs: // its memory is taken already
-		return "", ""
 	}
 	return lacks(m, p)
 }
@@ -133,6 +136,7 @@ func chosenText(m Model, chosen []Peer) string {
 func nowhere(m Model, peers []Peer) Plan {
 	var here, away []Peer // that hold the file
 	var pullers []string  // that could run it if they held it
+	var lost []string     // what became of files that were held
 	for _, p := range peers {
 		reason, _ := unable(p)
 		switch {
@@ -142,6 +146,9 @@ func nowhere(m Model, peers []Peer) Plan {
 			away = append(away, p)
 		case reason == "" && m.Need <= p.Free && m.Need <= p.Lent:
 			pullers = append(pullers, p.Name)
+		}
+		if p.Gone != "" {
+			lost = append(lost, fmt.Sprintf("on %s %s", p.Name, p.Gone))
 		}
 	}
 	plan := Plan{Reason: noHolder}
@@ -155,6 +162,9 @@ func nowhere(m Model, peers []Peer) Plan {
 		plan.Text = fmt.Sprintf("the peers that hold it whole do not answer: %s", list(namesOf(away)))
 	default:
 		plan.Text = "no peer holds it whole"
+	}
+	if plan.Reason == noHolder && len(lost) > 0 {
+		plan.Text += "; " + strings.Join(lost, "; ")
 	}
 	plan.Text = fmt.Sprintf("model %q: %s", m.Name, plan.Text)
 	return plan

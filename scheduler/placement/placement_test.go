@@ -24,8 +24,11 @@ func peer(name string, lent, free float64, change ...func(*placement.Peer)) plac
 	return p
 }
 
-func gone(p *placement.Peer)    { p.Alive = false }
-func empty(p *placement.Peer)   { p.Holds = false }
+func gone(p *placement.Peer)  { p.Alive = false }
+func empty(p *placement.Peer) { p.Holds = false }
+func vanished(p *placement.Peer) {
+	p.Holds, p.Gone = false, "/models/qwen.gguf vanished"
+}
 func drains(p *placement.Peer)  { p.Draining = true }
 func client(p *placement.Peer)  { p.Trust = "client" }
 func bare(p *placement.Peer)    { p.Engine, p.NoEngine = false, "no llama-server in PATH" }
@@ -72,6 +75,12 @@ func TestPlace(t *testing.T) {
 			`model "qwen": no peer holds it whole`,
 			[]string{"no_holder", "attic does not hold the file",
 				"no_holder", "den does not hold the file, and has no room for it: 8.0 GiB needed, den lends 4.0 GiB in all"}},
+		{"its file vanished", 8, 0, peers{peer("attic", 16, 9, vanished), peer("den", 4, 4, empty)}, "", "no_holder",
+			`model "qwen": no peer holds it whole; on attic /models/qwen.gguf vanished`,
+			[]string{"no_holder", "attic does not hold the file any more: /models/qwen.gguf vanished",
+				"no_holder", "den does not hold the file, and has no room for it: 8.0 GiB needed, den lends 4.0 GiB in all"}},
+		{"what runs needs its file no more", 8, 0, peers{peer("attic", 16, 1, vanished, ready), peer("den", 32, 32)}, "attic", "",
+			`model "qwen": stays on attic`, nil},
 		{"holders away", 8, 0, peers{peer("attic", 16, 9, gone), peer("den", 4, 4, gone), peer("lab", 16, 9, empty)}, "", "no_holder",
 			`model "qwen": the peers that hold it whole do not answer: attic and den`,
 			[]string{"peer_gone", "attic does not answer", "peer_gone", "den does not answer", "no_holder", "lab does not hold the file"}},
@@ -152,8 +161,12 @@ func anyPeer(t *rapid.T, i int) placement.Peer {
 	if rapid.Float64().Draw(t, "failed") < 0.1 {
 		p.Failed, p.FailedText = "engine_failed", "it fell"
 	}
+	if !p.Holds && rapid.Bool().Draw(t, "gone") {
+		p.Gone = "/models/m.gguf vanished"
+	}
 	p.Runs = rapid.Float64().Draw(t, "runs") < 0.2
 	p.Ready = p.Runs && rapid.Bool().Draw(t, "ready")
+	p.Placed = rapid.Float64().Draw(t, "placed") < 0.2
 	return p
 }
 
@@ -194,7 +207,7 @@ func TestPlans(t *testing.T) {
 				t.Fatalf("%s is there twice", id)
 			}
 			chosen[id] = true
-			if !p.Alive || p.Draining || p.Trust != "replicas" || !p.Engine || !p.Holds || p.Failed != "" || !p.Runs && m.Need > p.Free {
+			if !p.Alive || p.Draining || p.Trust != "replicas" || !p.Engine || !p.Holds && !p.Runs || p.Failed != "" || !p.Runs && m.Need > p.Free {
 				t.Fatalf("chosen: %+v for %d", p, m.Need)
 			}
 		}
@@ -207,7 +220,9 @@ func TestPlans(t *testing.T) {
 				t.Fatalf("%s was passed over", id)
 			}
 			for _, c := range plan.Peers {
-				if q := byID[c]; p.Ready && !q.Ready || p.Runs && !q.Runs || p.Runs == q.Runs && p.Ready == q.Ready && p.Free > q.Free {
+				q := byID[c]
+				alike := p.Runs == q.Runs && p.Ready == q.Ready
+				if p.Ready && !q.Ready || alike && p.Placed && !q.Placed || alike && p.Placed == q.Placed && p.Free > q.Free {
 					t.Fatalf("%s was taken before %s", c, id)
 				}
 			}

@@ -1,0 +1,126 @@
+package api
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/peer"
+
+	"relay/p2p"
+	"relay/p2p/membership"
+	"relay/scheduler"
+)
+
+// MemberMesh is what the control API needs of the mesh to change who is in it.
+type MemberMesh interface {
+	Revoke(target peer.ID) error
+	Recover(key membership.MeshKey) error
+	Invites() []p2p.InviteState
+	RevokeInvite(id string) error
+}
+
+// NameRequest names a peer, or an invite, by name, id, or a unique prefix.
+type NameRequest struct {
+	Name string `json:"name"`
+}
+
+// CodeRequest carries a mesh's recovery code: a secret.
+type CodeRequest struct {
+	Code string `json:"code"`
+}
+
+// InviteShown is one invite in a listing.
+type InviteShown struct {
+	ID    string           `json:"id"`
+	Label string           `json:"label"`
+	Role  membership.Role  `json:"role"`
+	Trust membership.Trust `json:"trust"`
+	Uses  int              `json:"uses"`
+	Used  int              `json:"used"`
+	// Expires is by the clock of the admin who made it.
+	Expires time.Time `json:"expires"`
+	// State is good, spent, expired or revoked, as this peer would judge it now.
+	State string `json:"state"`
+}
+
+// routeMembers adds what changes who is in the mesh.
+func (c *Control) routeMembers(mux *http.ServeMux) {
+	mux.HandleFunc("POST /v0/peer/rm", atOnce(c, c.removePeer))
+	mux.HandleFunc("POST /v0/peer/leave", atOnce(c, func(r *http.Request) (struct{}, error) { return struct{}{}, c.Leave() }))
+	mux.HandleFunc("POST /v0/peer/recover", atOnce(c, c.recover))
+	mux.HandleFunc("GET /v0/invites", atOnce(c, func(*http.Request) ([]InviteShown, error) { return c.invites(), nil }))
+	mux.HandleFunc("POST /v0/invite/revoke", atOnce(c, c.revokeInvite))
+}
+
+func (c *Control) removePeer(r *http.Request) (scheduler.PeerState, error) {
+	var q NameRequest
+	if err := decodeBody(r.Body, &q); err != nil {
+		return scheduler.PeerState{}, err
+	}
+	found, err := findPeer(c.Scheduler.Peers(), q.Name)
+	if err != nil {
+		return found, err
+	}
+	id, err := peer.Decode(found.ID)
+	if err != nil {
+		return found, err
+	}
+	return found, c.Members.Revoke(id)
+}
+
+func (c *Control) recover(r *http.Request) (struct{}, error) {
+	var q CodeRequest
+	if err := decodeBody(r.Body, &q); err != nil {
+		return struct{}{}, err
+	}
+	key, err := membership.MeshKeyFromCode(q.Code)
+	if err != nil {
+		return struct{}{}, err
+	}
+	return struct{}{}, c.Members.Recover(key)
+}
+
+func (c *Control) invites() []InviteShown {
+	list := []InviteShown{}
+	now := time.Now()
+	for _, i := range c.Members.Invites() {
+		shown := InviteShown{ID: i.ID, Label: i.Issue.Label, Role: i.Issue.Role, Trust: i.Issue.Trust, Uses: i.Issue.Uses, Used: i.Used,
+			Expires: time.UnixMilli(i.Issue.Expires), State: "good"}
+		if err := i.Issue.Usable(i.Revoked, i.Used, now); err != nil {
+			shown.State = strings.TrimPrefix(string(scheduler.ReasonOf(err)), "invite_")
+		}
+		list = append(list, shown)
+	}
+	return list
+}
+
+// revokeInvite takes the id of an invite, a unique prefix of it, its label, or
+// its whole text.
+func (c *Control) revokeInvite(r *http.Request) (InviteShown, error) {
+	var q NameRequest
+	if err := decodeBody(r.Body, &q); err != nil {
+		return InviteShown{}, err
+	}
+	name := q.Name
+	if invite, err := membership.ParseInvite(name); err == nil {
+		name = invite.ID()
+	}
+	found := slices.DeleteFunc(c.invites(), func(i InviteShown) bool {
+		return name == "" || !strings.HasPrefix(i.ID, name) && i.Label != name
+	})
+	switch {
+	case len(found) == 0:
+		return InviteShown{}, scheduler.Errorf(scheduler.NotFound, "no invite %.80q in this mesh (relay peer invites)", q.Name)
+	case len(found) > 1:
+		var ids []string
+		for _, i := range found {
+			ids = append(ids, i.ID)
+		}
+		return InviteShown{}, scheduler.Errorf(scheduler.InvalidRequest, "%q could mean %s: say more of it", q.Name, strings.Join(ids, ", "))
+	case found[0].State == "revoked":
+		return found[0], nil
+	}
+	return found[0], c.Members.RevokeInvite(found[0].ID)
+}

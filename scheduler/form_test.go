@@ -1,0 +1,130 @@
+package scheduler
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"pgregory.net/rapid"
+
+	"relay/p2p/record"
+)
+
+func TestOnlyWhatNewUIDMakesIsAUID(t *testing.T) {
+	for range 100 {
+		uid, err := newUID()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := checkUID(uid); err != nil {
+			t.Fatal(err)
+		}
+	}
+	bad := []string{"", ".", "..", "../../../../etc/x", "a/b", "aaaaaaaaaaaaaaa", "aaaaaaaaaaaaaaaaa", "AAAAAAAAAAAAAAAA", "aaaaaaaaaaaaaaa1",
+		"aaaaaaaaaaaaaaa.", `..\..\..\..\aaaa`, "aaaaaaaaaaaaaa/a"}
+	peer := newCluster(t, 1).peers[0]
+	defer peer.crash()
+	kinds := map[string]record.Kind{}
+	for _, k := range Kinds(func([]string) error { return nil }) {
+		kinds[k.Name] = k
+	}
+	good := uidOf("m")
+	payloads := map[string]any{
+		KindModel:     Model{Name: "m", CID: "bafybeigdyrzt5sfp7udm7hu76uh7y26nf3efuylqabf3oclgtqy55fbzdi", Bytes: 1, Kind: "chat", Context: 1, Slots: 1},
+		KindPlacement: Placement{}, KindReplica: Replica{State: StateReady},
+	}
+	for kind, payload := range payloads {
+		data, err := record.Marshal(payload)
+		if err != nil {
+			t.Fatal(err)
+		}
+		id := func(uid string) string {
+			if kind == KindReplica {
+				return pairID(peer.id.String(), uid)
+			}
+			return uid
+		}
+		if err := kinds[kind].Check(record.Record{Kind: kind, ID: id(good), Payload: data}); err != nil {
+			t.Errorf("%s: %v", kind, err)
+		}
+		for _, uid := range bad {
+			if err := kinds[kind].Check(record.Record{Kind: kind, ID: id(uid), Payload: data}); !errors.Is(err, errForm) {
+				t.Errorf("%s %q: %v", kind, uid, err)
+			}
+		}
+	}
+	for _, uid := range bad {
+		if _, err := (LlamaEngine{RunDir: t.TempDir()}).Start(t.Context(), Launch{UID: uid}); !errors.Is(err, errForm) {
+			t.Errorf("started as %q: %v", uid, err)
+		}
+	}
+}
+
+func TestBounded(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		raw := rapid.SliceOfN(rapid.Byte(), 0, 40).Draw(t, "bytes")
+		text := strings.Repeat(string(raw), rapid.IntRange(1, 3).Draw(t, "times")) + rapid.String().Draw(t, "text")
+		limit := rapid.IntRange(8, 64).Draw(t, "limit")
+		got := bounded(text, limit)
+		if len(got) > limit || !utf8.ValidString(got) {
+			t.Fatalf("%q, %d bytes of %d", got, len(got), limit)
+		}
+		if utf8.ValidString(text) && len(text) <= limit && got != text {
+			t.Fatalf("%q became %q", text, got)
+		}
+	})
+}
+
+// What an engine or a file system has to say may be anything; it must not keep
+// a peer from starting, nor its state from being told.
+func TestAnErrorThatFitsNoRecord(t *testing.T) {
+	bubble(t, 2, func(t *testing.T, c *cluster) {
+		a, b := c.peers[0], c.peers[1]
+		a.crash()
+		a.without = "it said \xff\xfe" + strings.Repeat("é", 2000)
+		a.open()
+		a.start()
+		c.pass(5 * time.Second)
+		for _, p := range b.s.Peers() {
+			if p.Name == "a" && (!strings.HasPrefix(p.NoEngine, "it said ") || p.State != "alive") {
+				t.Errorf("a is %s: %q", p.State, p.NoEngine)
+			}
+		}
+		b.engine.fail = Errorf(EngineFailed, "%s", "\xff"+strings.Repeat("é", 2000))
+		c.addModel("m", 1<<30, b)
+		c.pass(loadTime + 500*time.Millisecond)
+		m, err := a.s.Model("m")
+		if err != nil || !strings.HasPrefix(m.Placed, `model "m": runs nowhere: b: `) {
+			t.Errorf("%s: %v", m.Placed, err)
+		}
+		said := b.s.Decisions() // It leads, and so has seen it.
+		if !slices.ContainsFunc(said, func(d Decision) bool { return strings.HasPrefix(d.Text, `model "m" on b: `) }) {
+			t.Errorf("%+v", said)
+		}
+	})
+}
+
+func TestLend(t *testing.T) {
+	for _, test := range []struct {
+		lend                Lend
+		available, reserved uint64
+		want                uint64
+	}{
+		{Lend{None: true, Bytes: 5}, 100, 10, 0},
+		{Lend{}, 100, 0, 100},
+		{Lend{Reserve: 30}, 100, 0, 70},
+		{Lend{Reserve: 30}, 100, 50, 120},
+		{Lend{Reserve: 200}, 100, 50, 0},
+		{Lend{Bytes: 40}, 100, 0, 40},
+		{Lend{Bytes: 4000}, 100, 0, 100},
+		{Lend{Bytes: 4000, Reserve: 30}, 100, 0, 70},
+		{Lend{Bytes: 90, Reserve: 30}, 100, 50, 90},
+	} {
+		if got := test.lend.Of(test.available, test.reserved); got != test.want {
+			t.Errorf("%+v of %d and %d reserved: %d, want %d", test.lend, test.available, test.reserved, got, test.want)
+		}
+	}
+}

@@ -1,0 +1,55 @@
+package scheduler
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+// The last copy that can be reached is not deleted unasked, nor a file that
+// another model needs.
+func TestRemoveKeepsWhatIsNeeded(t *testing.T) {
+	bubble(t, 2, func(t *testing.T, c *cluster) {
+		a, b := c.peers[0], c.peers[1]
+		root := c.rootOf("m")
+		c.addModel("m", 1<<30, a, b)
+		c.pass(10 * time.Second)
+		b.crash()
+		c.pass(10 * time.Second)
+		if _, err := a.s.Remove("m", true, false); ReasonOf(err) != NotAllowed || !strings.Contains(err.Error(), "--last-copy") {
+			t.Errorf("%v", err)
+		}
+		if _, err := a.s.Model("m"); err != nil || len(a.files) != 1 {
+			t.Errorf("%d files: %v", len(a.files), err)
+		}
+
+		same, _ := a.s.Model("m")
+		twin := Model{Name: "twin", CID: same.CID, Bytes: 1 << 20, Kind: "chat", Context: 8, Slots: 1, Need: 1}
+		if err := a.PutShared(KindModel, uidOf("twin"), twin); err != nil {
+			t.Fatal(err)
+		}
+		removed, err := a.s.Remove("m", true, false)
+		if err != nil || !strings.Contains(removed.FileKept, `"twin"`) || len(a.files) != 1 {
+			t.Errorf("%q, %d files: %v", removed.FileKept, len(a.files), err)
+		}
+
+		b.open()
+		b.start()
+		c.pass(5 * time.Second)
+		removed, err = a.s.Remove("twin", true, false)
+		if _, there := a.files[root]; err != nil || removed.FileKept != "" || there {
+			t.Errorf("%q, there: %v, %v", removed.FileKept, there, err)
+		}
+		c.pass(time.Second)
+		c.want("b has it", len(b.files), 1)
+	})
+}
+
+func TestAddTakesFilesOnly(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, c *cluster) {
+		_, err := c.peers[0].s.Add(t.Context(), AddOptions{Name: "m", Path: t.TempDir()}, nil)
+		if ReasonOf(err) != FileInvalid {
+			t.Errorf("a folder: %v", err)
+		}
+	})
+}

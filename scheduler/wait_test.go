@@ -1,0 +1,146 @@
+package scheduler
+
+import (
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+)
+
+// routed is the outcome of a request that waits.
+type routed struct {
+	route Route
+	err   error
+	after time.Duration
+}
+
+// ask has a request for a model wait at a peer.
+func (p *fakePeer) ask(name string) <-chan routed {
+	began, done := time.Now(), make(chan routed, 1)
+	ctx := p.c.t.Context()
+	go func() {
+		route, err := p.s.Route(ctx, name, nil)
+		if err == nil {
+			route.Done(nil)
+		}
+		done <- routed{route, err, time.Since(began)}
+	}()
+	return done
+}
+
+// A replica that is coming up is waited for, whoever leads meanwhile.
+func TestWaitingOutlivesTheLeader(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, c *cluster) {
+		order := c.byRank(uidOf("m"))
+		leader, holder, entrance := order[0], order[1], order[2]
+		holder.engine.load = time.Minute
+		c.hold("m", holder)
+		entrance.register("m", 1<<30)
+		answer := entrance.ask("m")
+		c.pass(10 * time.Second)
+		c.suspect(leader, true) // So that nobody takes over.
+		if got := <-answer; got.err != nil || got.route.PeerName != holder.name || got.after < time.Minute {
+			t.Errorf("after %s: %q, %v", got.after, got.route.PeerName, got.err)
+		}
+	})
+}
+
+// The time without a leader counts from when there is none.
+func TestWaitingForAnElection(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, c *cluster) {
+		order := c.byRank(uidOf("m"))
+		leader, next, entrance := order[0], order[1], order[2]
+		leader.engine.load = time.Minute
+		c.hold("m", leader, next)
+		c.lends(leader, 4<<30)
+		c.lends(next, 3<<30)
+		entrance.register("m", 1<<30)
+		answer := entrance.ask("m")
+		c.pass(40 * time.Second)
+		leader.crash() // Its replica goes with it.
+		if got := <-answer; got.err != nil || got.route.PeerName != next.name {
+			t.Errorf("after %s: %q, %v", got.after, got.route.PeerName, got.err)
+		}
+	})
+}
+
+// One load that fails is not the end of the requests that wait for it.
+func TestWaitingOutlivesALoadThatFails(t *testing.T) {
+	bubble(t, 2, func(t *testing.T, c *cluster) {
+		a := c.peers[0]
+		a.engine.load, a.engine.fail, a.engine.fails = 20*time.Second, Errorf(EngineFailed, "no"), 1
+		c.addModel("m", 1<<30, a)
+		if got := <-c.peers[1].ask("m"); got.err != nil || got.after < 40*time.Second || got.after > time.Minute {
+			t.Errorf("after %s: %v", got.after, got.err)
+		}
+	})
+}
+
+// What fails again and again is answered long before the model's whole budget.
+func TestWaitingEndsWhereLoadsFail(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, c *cluster) {
+		a := c.peers[0]
+		a.engine.fail = Errorf(EngineFailed, "bad magic")
+		c.addModel("m", 1<<30, a)
+		got := <-a.ask("m")
+		if ReasonOf(got.err) != EngineFailed || got.after > 30*time.Second {
+			t.Errorf("after %s: %v", got.after, got.err)
+		}
+		if text := got.err.Error(); strings.Count(text, `"m"`) != 1 || strings.Count(text, "bad magic") != 1 {
+			t.Errorf("it says its subject twice: %s", text)
+		}
+	})
+}
+
+// A peer that stops lets go of what waits at its door.
+func TestWaitingEndsWithThePeer(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, c *cluster) {
+		a := c.peers[0]
+		a.engine.load = time.Minute
+		c.addModel("m", 1<<30, a)
+		answer := a.ask("m")
+		c.pass(time.Second)
+		a.stop()
+		a.stop = func() {}
+		if got := <-answer; ReasonOf(got.err) != Draining || got.after > 2*time.Second {
+			t.Errorf("after %s: %v", got.after, got.err)
+		}
+	})
+}
+
+// A request is counted before it is looked whether the replica takes any: one
+// that is to stop waits for all that found it open.
+func TestAPlaceIsTakenBeforeItIsLookedAt(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, c *cluster) {
+		a := c.peers[0]
+		uid := c.addModel("m", 1<<30, a)
+		c.pass(10 * time.Second)
+		for name, enter := range map[string]func() (func(error), error){
+			"forwarded": func() (func(error), error) { l, err := a.s.Serve(t.Context(), uid); return l.Done, err },
+			"own":       func() (func(error), error) { r, err := a.s.Route(t.Context(), "m", nil); return r.Done, err },
+		} {
+			a.s.work.mu.Lock() // Whoever looks for the process waits here.
+			entered := make(chan func(error))
+			go func() {
+				done, err := enter()
+				if err != nil {
+					t.Error(err)
+					done = func(error) {}
+				}
+				entered <- done
+			}()
+			counted := false
+			for i := 0; i < 1e6 && !counted; i++ {
+				runtime.Gosched()
+				counted = a.s.InFlight()[uid] > 0
+			}
+			a.s.work.mu.Unlock()
+			done := <-entered
+			if !counted {
+				t.Errorf("%s: it looked first", name)
+			}
+			done(nil)
+			c.want(name+" in flight", len(a.s.InFlight()), 0)
+		}
+	})
+}

@@ -1,0 +1,21 @@
+package scheduler
+
+import (
+	"strings"
+	"unicode/utf8"
+)
+
+// bounded makes a text that came from elsewhere (an engine, the system, a file)
+// fit for a record: valid UTF-8 of at most max bytes.
+func bounded(text string, max int) string {
+	text = strings.ToValidUTF8(text, "\uFFFD")
+	if len(text) <= max {
+		return text
+	}
+	const more = "…"
+	end := max - len(more)
+	for !utf8.RuneStart(text[end]) {
+		end--
+	}
+	return text[:end] + more
+}
