@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -100,12 +101,11 @@ func (n *Node) hello(ctx context.Context, c network.Conn) error {
 		return err
 	}
 	_, proof, err := readAnswer(s)
+	n.offer(proof)
 	if err != nil {
 		_ = s.Reset()
-		return err
 	}
-	n.offer(proof)
-	return nil
+	return err
 }
 
 // readAnswer takes an answer and what follows it; a refusal is an error.
@@ -117,10 +117,10 @@ func readAnswer(s network.Stream) (answer, [][]byte, error) {
 	if a.Version != Version {
 		return a, nil, protocolMismatch(a.Name, a.Version)
 	}
-	if err := a.refusal(); err != nil {
-		return a, nil, err
-	}
 	chain, err := readChain(s, a.Links)
+	if refused := a.refusal(); refused != nil {
+		return a, chain, refused
+	}
 	return a, chain, err
 }
 
@@ -166,7 +166,7 @@ func (n *Node) chain(ids ...peer.ID) [][]byte {
 func (n *Node) offer(chain [][]byte) {
 	for _, raw := range chain {
 		s, err := record.Open(raw)
-		if err != nil || s.Kind != membership.KindMember && s.Kind != KindContact {
+		if err != nil || s.Kind != membership.KindMember && s.Kind != membership.KindRevocation && s.Kind != KindContact {
 			continue
 		}
 		switch outcome, err := n.table.Offer(s); {
@@ -216,8 +216,24 @@ func (n *Node) handleJoin(s network.Stream) {
 		if errors.As(err, &r) {
 			reason = r.Reason()
 		}
-		_ = writeFrame(s, answer{Version: Version, Name: n.Name, Reason: reason})
+		why := n.revocation(remote)
+		if writeFrame(s, answer{Version: Version, Name: n.Name, Reason: reason, Links: len(why)}) == nil {
+			_ = writeChain(s, why)
+		}
 	}
+}
+
+// revocation is what tells a peer that it was revoked; empty if it was not.
+func (n *Node) revocation(id peer.ID) [][]byte {
+	if !n.Roster().Revoked(id) {
+		return nil
+	}
+	for _, s := range n.table.List(membership.KindRevocation) {
+		if _, target, _ := strings.Cut(s.ID, "/"); target == id.String() {
+			return append(n.chain(s.Author), s.Raw)
+		}
+	}
+	return nil
 }
 
 func (n *Node) answerGreeting(s network.Stream, remote peer.ID, g greeting) error {

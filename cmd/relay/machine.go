@@ -314,6 +314,9 @@ func (m *machine) settleIn(node *p2p.Node, id membership.MeshID) error {
 			return err
 		}
 	}
+	if node.Roster().Revoked(node.Self()) {
+		return p2p.ErrRevoked
+	}
 	key, mine := m.meshKey(id)
 	if _, in := node.Member(node.Self()); !in {
 		if !mine {
@@ -348,3 +351,16 @@ func (m *machine) alone(id membership.MeshID) (bool, []scheduler.Carried, error)
 }
 
 func agent() string { return "relay/" + version }
+
+// leave takes this machine out of its mesh for good, and then stops the peer:
+// the next start founds a mesh of its own, or joins another.
+func (m *machine) leave(node *p2p.Node, down func()) error {
+	if err := node.Leave(); err != nil {
+		return err
+	}
+	if err := m.forget(keyMesh); err != nil {
+		return err
+	}
+	down()
+	return nil
+}

@@ -73,7 +73,8 @@ func assemble(ctx context.Context, m *machine, id membership.MeshID, hooks hooks
 		Mesh: p.node, MeshID: id, Scheduler: p.scheduler, Version: versionLine(),
 		Door: hooks.doorURL, KeysText: p.ring.Text,
 		DemoPath: func() (string, error) { return demo.Write(m.modelsDir) },
-		Join:     hooks.join, ForgetInvite: func() error { return m.forget(keyPending) }, Down: hooks.down,
+		Members:  p.node, Leave: func() error { return m.leave(p.node, hooks.down) },
+		Join: hooks.join, ForgetInvite: func() error { return m.forget(keyPending) }, Down: hooks.down,
 		Log: m.log.With("part", "control"),
 	}
 	p.node.Serve(p.door.HopHandler(), p.control.PeerHandler())

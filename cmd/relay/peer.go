@@ -16,7 +16,8 @@ import (
 )
 
 func newPeer() *cobra.Command {
-	return group("peer", "The machines of the mesh", newPeerInit(), newPeerInvite(), newPeerJoin(), newPeerList())
+	return group("peer", "The machines of the mesh", newPeerInit(), newPeerInvite(), newPeerInvites(), newPeerRevoke(), newPeerJoin(), newPeerList(),
+		newPeerRemove(), newPeerLeave(), newPeerRecover())
 }
 
 // offline opens the machine for a command that needs no running peer.

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -65,7 +66,7 @@ func TestScripts(t *testing.T) {
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"up": cmdUp, "on": cmdOn, "crash": cmdCrash, "down": cmdDown, "eventually": cmdEventually,
-			"chat": cmdChat, "http": cmdHTTP, "gone": cmdGone, "invite": cmdInvite, "json": cmdJSON, "holdport": cmdHoldPort, "truncate": cmdTruncate, "killengine": cmdKillEngine, "tmpfs": cmdTmpfs,
+			"chat": cmdChat, "http": cmdHTTP, "gone": cmdGone, "invite": cmdInvite, "json": cmdJSON, "holdport": cmdHoldPort, "truncate": cmdTruncate, "killengine": cmdKillEngine, "tmpfs": cmdTmpfs, "recoverycode": cmdRecoveryCode, "ended": cmdEnded,
 		},
 	})
 }
@@ -501,6 +502,39 @@ func cmdKillEngine(ts *testscript.TestScript, neg bool, args []string) {
 	if killed == 0 {
 		ts.Fatalf("no engine of %s runs", args[0])
 	}
+}
+
+// ended NAME PATTERN waits for a peer to end by itself, saying so.
+func cmdEnded(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: ended NAME PATTERN")
+	}
+	s := scriptStage(ts)
+	p := s.peers[args[0]]
+	s.wait(ts, 20*time.Second, args[0]+" ends", func() error {
+		select {
+		case <-p.done:
+			return nil
+		default:
+			return errors.New("it runs")
+		}
+	})
+	delete(s.peers, args[0])
+	if !regexp.MustCompile(args[1]).MatchString(p.log.String()) {
+		ts.Fatalf("%s ended, but said: %s", args[0], tail(p.log.String(), 2000))
+	}
+}
+
+// recoverycode NAME VARIABLE takes the code from what a founder printed.
+func cmdRecoveryCode(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: recoverycode NAME VARIABLE")
+	}
+	m := regexp.MustCompile(`recovery\s+(\S+)`).FindStringSubmatch(scriptStage(ts).peers[args[0]].log.String())
+	if m == nil {
+		ts.Fatalf("%s printed no recovery code", args[0])
+	}
+	ts.Setenv(args[1], m[1])
 }
 
 // invite NAME VARIABLE [flags…] makes an invite.
