@@ -114,9 +114,7 @@ func TestCarryEnds(t *testing.T) {
 		}
 		list := CarriedFrom(p.table)
 		c.want("brought along", len(list), 2)
-		for root := range p.files {
-			p.files[root] = content.Content{CID: root, Path: "/models/m"}
-		}
+		p.put(content.Content{CID: c.rootOf("m"), Path: "/models/m"})
 		if err := p.s.publishHoldings(); err != nil {
 			t.Fatal(err)
 		}

@@ -93,7 +93,7 @@ func TestAnErrorThatFitsNoRecord(t *testing.T) {
 				t.Errorf("a is %s: %q", p.State, p.NoEngine)
 			}
 		}
-		b.engine.fail = Errorf(EngineFailed, "%s", "\xff"+strings.Repeat("é", 2000))
+		b.engine.failWith(Errorf(EngineFailed, "%s", "\xff"+strings.Repeat("é", 2000)))
 		c.addModel("m", 1<<30, b)
 		c.pass(loadTime + 500*time.Millisecond)
 		m, err := a.s.Model("m")

@@ -54,6 +54,7 @@ type fakePeer struct {
 	id      peer.ID
 	disk    *memory // Records.
 	state   *memory // The scheduler's own.
+	filesMu sync.Mutex
 	files   map[cid.Cid]content.Content
 	lend    uint64
 	table   *record.Table
@@ -394,9 +395,21 @@ func (p *fakePeer) Pull(context.Context, cid.Cid, int64, string, content.BlockGe
 	return content.Content{}, errors.New("not used")
 }
 
-func (p *fakePeer) List() []content.Content { return slices.Collect(maps.Values(p.files)) }
+func (p *fakePeer) List() []content.Content {
+	p.filesMu.Lock()
+	defer p.filesMu.Unlock()
+	return slices.Collect(maps.Values(p.files))
+}
+
+func (p *fakePeer) put(c content.Content) {
+	p.filesMu.Lock()
+	defer p.filesMu.Unlock()
+	p.files[c.CID] = c
+}
 
 func (p *fakePeer) Get(c cid.Cid) (content.Content, error) {
+	p.filesMu.Lock()
+	defer p.filesMu.Unlock()
 	f, ok := p.files[c]
 	if !ok {
 		return f, content.ErrNotFound
@@ -413,6 +426,8 @@ func (p *fakePeer) Path(c cid.Cid) (string, error) {
 }
 
 func (p *fakePeer) Remove(c cid.Cid, _ bool) error {
+	p.filesMu.Lock()
+	defer p.filesMu.Unlock()
 	delete(p.files, c)
 	return nil
 }
@@ -465,6 +480,19 @@ func (e *fakeEngine) Start(ctx context.Context, l Launch) (Process, error) {
 	e.used += p.need
 	e.most = max(e.most, e.used)
 	return p, nil
+}
+
+// failWith has the next starts fail; nil no longer.
+func (e *fakeEngine) failWith(err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.fail = err
+}
+
+func (e *fakeEngine) starts() int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.started
 }
 
 func (e *fakeEngine) killAll() {
@@ -523,7 +551,7 @@ func (c *cluster) hold(name string, holders ...*fakePeer) {
 	c.t.Helper()
 	root := c.rootOf(name)
 	for _, p := range holders {
-		p.files[root] = content.Content{CID: root, Bytes: 1 << 20, Path: "/models/" + name, Complete: true}
+		p.put(content.Content{CID: root, Bytes: 1 << 20, Path: "/models/" + name, Complete: true})
 		if err := p.s.publishHoldings(); err != nil {
 			c.t.Fatal(err)
 		}
@@ -568,7 +596,9 @@ func (c *cluster) silence(p *fakePeer, yes bool) {
 
 // lends has a peer lend another amount, and waits until that is known.
 func (c *cluster) lends(p *fakePeer, bytes uint64) {
+	p.s.advert.mu.Lock()
 	p.s.Lend.Bytes = bytes
+	p.s.advert.mu.Unlock()
 	c.pass(2 * measureEvery)
 }
 

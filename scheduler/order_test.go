@@ -36,7 +36,7 @@ func TestAnOrderStandsUntilItIsAnswered(t *testing.T) {
 		c.silence(x, false)
 		c.pass(5 * time.Second)
 		c.want("serving", leader.ready("m"), []string{x.name})
-		c.want("starts elsewhere", y.engine.started, 0)
+		c.want("starts elsewhere", y.engine.starts(), 0)
 	})
 }
 
@@ -74,7 +74,7 @@ func TestAReplicaRenewsItsFence(t *testing.T) {
 		if len(replicas) != 1 || replicas[0].State != StateReady || replicas[0].Epoch != version[0] || replicas[0].Rank != version[1] || version[0] != 2 {
 			t.Errorf("placement %v, replicas %+v", version, replicas)
 		}
-		c.want("starts", x.engine.started, 1)
+		c.want("starts", x.engine.starts(), 1)
 	})
 }
 
@@ -86,8 +86,8 @@ func TestLongLoadsDoNotProveAnEngine(t *testing.T) {
 		p.engine.load, p.engine.life = 70*time.Second, time.Second
 		c.addModel("m", 1<<30, p)
 		c.pass(30 * time.Minute)
-		if p.engine.started < 5 || p.engine.started > 14 {
-			t.Errorf("%d starts in half an hour", p.engine.started)
+		if p.engine.starts() < 5 || p.engine.starts() > 14 {
+			t.Errorf("%d starts in half an hour", p.engine.starts())
 		}
 	})
 }
@@ -99,14 +99,12 @@ func TestAFileThatVanishes(t *testing.T) {
 		a, b := c.peers[0], c.peers[1]
 		c.addModel("m", 1<<30, a)
 		c.pass(10 * time.Second)
-		for root := range a.files {
-			a.files[root] = content.Content{CID: root, Bytes: 1 << 20, Path: "/models/m"}
-		}
+		a.put(content.Content{CID: c.rootOf("m"), Bytes: 1 << 20, Path: "/models/m"})
 		c.pass(2 * holdingsEvery)
 		m, _ := b.s.Model("m")
 		c.want("holders", len(m.Holders), 0)
 		c.want("serving", b.ready("m"), []string{"a"})
-		c.want("starts", a.engine.started, 1)
+		c.want("starts", a.engine.starts(), 1)
 		a.engine.killAll()
 		c.pass(10 * time.Second)
 		_, err := b.s.Route(t.Context(), "m", nil)

@@ -3,6 +3,7 @@ package scheduler
 import (
 	"context"
 	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"strings"
 	"testing"
@@ -59,7 +60,7 @@ func TestAnotherHolderTakesOverAndWaitingRequestsGetIt(t *testing.T) {
 		c.pass(time.Minute)
 		c.want("serving", other.ready("m"), []string{other.name})
 		c.want("the epoch", epoch(), before)
-		c.want("engines on the one that came back", serving.engine.started, 0)
+		c.want("engines on the one that came back", serving.engine.starts(), 0)
 	})
 }
 
@@ -72,7 +73,7 @@ func TestTheReasonIsTheAnswerWhereNothingWillComeUp(t *testing.T) {
 		"nobody holds it": {func(c *cluster) { c.addModel("m", 1<<30) }, NoHolder, "no peer holds it whole"},
 		"too large":       {func(c *cluster) { c.addModel("m", 5<<30, c.peers[0]) }, NoCapacity, "5.0 GiB"},
 		"the engine fails": {func(c *cluster) {
-			c.peers[0].engine.fail = Errorf(EngineFailed, "it said: bad magic")
+			c.peers[0].engine.failWith(Errorf(EngineFailed, "it said: bad magic"))
 			c.addModel("m", 1<<30, c.peers[0])
 		}, EngineFailed, "bad magic"},
 		"no such model": {func(*cluster) {}, ModelNotFound, `no model "m"`},
@@ -97,15 +98,15 @@ func TestTheReasonIsTheAnswerWhereNothingWillComeUp(t *testing.T) {
 func TestAFailingPeerIsPassedOverAndTriedAgainLater(t *testing.T) {
 	bubble(t, 2, func(t *testing.T, c *cluster) {
 		a, b := c.peers[0], c.peers[1]
-		a.engine.fail = Errorf(EngineFailed, "no")
-		b.engine.fail = Errorf(EngineFailed, "no")
+		a.engine.failWith(Errorf(EngineFailed, "no"))
+		b.engine.failWith(Errorf(EngineFailed, "no"))
 		c.addModel("m", 1<<30, a, b)
 		c.pass(3 * time.Minute)
-		tries := a.engine.started + b.engine.started
+		tries := a.engine.starts() + b.engine.starts()
 		if tries < 6 || tries > 24 {
 			t.Errorf("%d tries in three minutes", tries)
 		}
-		b.engine.fail = nil
+		b.engine.failWith(nil)
 		c.pass(3 * time.Minute)
 		c.want("serving", a.ready("m"), []string{"b"})
 		b.engine.killAll() // Dies after having been ready.
@@ -243,6 +244,27 @@ func TestWhatTheLastRunSaidIsTakenBack(t *testing.T) {
 		a.start()
 		synctest.Wait()
 		c.want("b sees", b.ready("m"), []string(nil))
+	})
+}
+
+// Every peer has every field of its link, whether there is one or not.
+func TestEveryPeerShowsItsLink(t *testing.T) {
+	bubble(t, 2, func(t *testing.T, c *cluster) {
+		data, err := json.Marshal(c.peers[0].s.Peers())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var shown []struct{ Link map[string]any }
+		if err := json.Unmarshal(data, &shown); err != nil || len(shown) != 2 {
+			t.Fatalf("%s: %v", data, err)
+		}
+		for _, p := range shown {
+			for _, field := range []string{"path", "transport", "rtt_ms"} {
+				if _, ok := p.Link[field]; !ok {
+					t.Errorf("no %s in %v", field, p.Link)
+				}
+			}
+		}
 	})
 }
 

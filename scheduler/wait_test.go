@@ -80,7 +80,7 @@ func TestWaitingOutlivesALoadThatFails(t *testing.T) {
 func TestWaitingEndsWhereLoadsFail(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, c *cluster) {
 		a := c.peers[0]
-		a.engine.fail = Errorf(EngineFailed, "bad magic")
+		a.engine.failWith(Errorf(EngineFailed, "bad magic"))
 		c.addModel("m", 1<<30, a)
 		got := <-a.ask("m")
 		if ReasonOf(got.err) != EngineFailed || got.after > 30*time.Second {

@@ -50,6 +50,9 @@ func newDown() *cobra.Command {
 // the question, and kills it only where it does not end then.
 func stopPeer(ctx context.Context, dir string) error {
 	told := askDown(ctx) == nil
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	pid, held, err := store.Holder(dir)
 	switch {
 	case err != nil || !held:

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"strings"
@@ -24,14 +25,52 @@ func checkListen(addr string) error {
 	if err != nil {
 		return &usageError{fmt.Sprintf("--listen %s: not an address with a port such as %s", addr, defaultListen)}
 	}
-	l, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
+	return notOurs("--listen "+addr, "tcp", host)
+}
+
+// checkP2PListen does the same for an address for other peers.
+func checkP2PListen(text string) error {
+	flag := "--p2p-listen " + text
+	a, err := ma.NewMultiaddr(strings.TrimSpace(text))
+	if err != nil {
+		return &usageError{flag + ": not a multiaddr such as /ip4/0.0.0.0/tcp/8421"}
+	}
+	network, addr, err := manet.DialArgs(a)
+	if err != nil {
+		return nil // Of a kind that the mesh judges.
+	}
+	host, _, err := net.SplitHostPort(addr)
+	if err != nil {
+		return nil
+	}
+	return notOurs(flag, network, host)
+}
+
+// notOurs says that a host is none that this machine can listen on.
+func notOurs(flag, network, host string) error {
+	err := tryListen(network, net.JoinHostPort(host, "0"))
 	switch {
 	case err == nil:
-		return l.Close()
+		return nil
 	case isForeign(err):
-		return &usageError{fmt.Sprintf("--listen %s: this machine has no address %s", addr, host)}
+		return &usageError{fmt.Sprintf("%s: this machine has no address %s", flag, host)}
 	}
-	return &usageError{fmt.Sprintf("--listen %s: %s cannot be listened on: %v", addr, host, cause(err))}
+	return &usageError{fmt.Sprintf("%s: %s cannot be listened on: %v", flag, host, cause(err))}
+}
+
+// tryListen opens an address and closes it again.
+func tryListen(network, addr string) error {
+	var l io.Closer
+	var err error
+	if strings.HasPrefix(network, "udp") {
+		l, err = net.ListenPacket(network, addr)
+	} else {
+		l, err = net.Listen(network, addr)
+	}
+	if err != nil {
+		return err
+	}
+	return l.Close()
 }
 
 // cause is the innermost error: what the system said, without where.
@@ -86,45 +125,32 @@ func (m *machine) tryP2P() error {
 		if err != nil {
 			return err
 		}
-		return tryListen(addrs)
+		return tryAll(addrs)
 	}
 	for _, port := range m.p2pPorts() {
 		addrs, err := multiaddrs(everywhere(port))
 		if err != nil {
 			return err
 		}
-		if err := tryListen(addrs); !errors.Is(err, p2p.ErrPortInUse) {
+		if err := tryAll(addrs); !errors.Is(err, p2p.ErrPortInUse) {
 			return err
 		}
 	}
 	return m.noPort()
 }
 
-func tryListen(addrs []ma.Multiaddr) error {
+func tryAll(addrs []ma.Multiaddr) error {
 	for _, a := range addrs {
-		network, host, err := manet.DialArgs(a)
+		network, addr, err := manet.DialArgs(a)
 		if err != nil {
-			continue // Not of the two kinds below.
+			continue // Of a kind that the mesh judges.
 		}
-		switch {
-		case strings.HasPrefix(network, "tcp"):
-			var l net.Listener
-			if l, err = net.Listen(network, host); err == nil {
-				err = l.Close()
-			}
-		case strings.HasPrefix(network, "udp"):
-			var l net.PacketConn
-			if l, err = net.ListenPacket(network, host); err == nil {
-				err = l.Close()
-			}
+		err = tryListen(network, addr)
+		if isTaken(err) {
+			err = p2p.ErrPortInUse
 		}
-		switch {
-		case isTaken(err):
-			return fmt.Errorf("listen on %s: %w", a, p2p.ErrPortInUse)
-		case isForeign(err):
-			return &usageError{fmt.Sprintf("--p2p-listen %s: this machine has no such address", a)}
-		case err != nil:
-			return fmt.Errorf("listen on %s: %w", a, cause(err))
+		if err != nil {
+			return fmt.Errorf("listen on %s: %w", a, err)
 		}
 	}
 	return nil

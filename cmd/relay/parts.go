@@ -145,10 +145,11 @@ func (m *machine) listeningNode(id membership.MeshID) (*p2p.Node, error) {
 }
 
 func everywhere(port int) []string {
-	return []string{
-		fmt.Sprintf("/ip4/0.0.0.0/tcp/%d", port), fmt.Sprintf("/ip4/0.0.0.0/udp/%d/quic-v1", port),
-		fmt.Sprintf("/ip6/::/tcp/%d", port), fmt.Sprintf("/ip6/::/udp/%d/quic-v1", port),
+	addrs := []string{fmt.Sprintf("/ip4/0.0.0.0/tcp/%d", port), fmt.Sprintf("/ip4/0.0.0.0/udp/%d/quic-v1", port)}
+	if tryListen("tcp6", "[::]:0") == nil { // Not every machine has it.
+		addrs = append(addrs, fmt.Sprintf("/ip6/::/tcp/%d", port), fmt.Sprintf("/ip6/::/udp/%d/quic-v1", port))
 	}
+	return addrs
 }
 
 func multiaddrs(texts []string) ([]ma.Multiaddr, error) {

@@ -132,7 +132,8 @@ func TestNoPackageIsADrawer(t *testing.T) {
 }
 
 // TestReasonsAreInTheList finds the reason of every sentinel error of the
-// leaves, and every reason written as a literal, and looks it up.
+// leaves, every reason that a method answers as a literal, and every constant
+// of the packages that decide, and looks it up.
 func TestReasonsAreInTheList(t *testing.T) {
 	folders, files := sources(t)
 	known := map[string]bool{}
@@ -142,33 +143,57 @@ func TestReasonsAreInTheList(t *testing.T) {
 		}
 		known[string(r)] = true
 	}
-	seen := 0
+	seen := map[string]int{}
+	look := func(kind string, e ast.Expr) {
+		literal, ok := e.(*ast.BasicLit)
+		if !ok || literal.Kind != token.STRING {
+			return
+		}
+		seen[kind]++
+		if reason, _ := strconv.Unquote(literal.Value); !known[reason] {
+			t.Errorf("%s: %q is not in the list of reasons", files.Position(e.Pos()), reason)
+		}
+	}
 	for folder, list := range folders {
 		top, _, _ := strings.Cut(folder, "/")
-		if top != "p2p" && top != "store" && top != "llama" {
+		if top != "p2p" && top != "store" && top != "llama" && folder != "scheduler/placement" && folder != "scheduler/ledger" {
 			continue
 		}
 		for _, f := range list {
 			ast.Inspect(f, func(n ast.Node) bool {
-				call, ok := n.(*ast.CallExpr)
-				if !ok || len(call.Args) != 2 {
-					return true
-				}
-				name, ok := call.Fun.(*ast.Ident)
-				literal, isText := call.Args[0].(*ast.BasicLit)
-				if !ok || name.Name != "fault" || !isText {
-					return true
-				}
-				seen++
-				if reason, _ := strconv.Unquote(literal.Value); !known[reason] {
-					t.Errorf("%s: %q is not in the list of reasons", files.Position(call.Pos()), reason)
+				switch n := n.(type) {
+				case *ast.CallExpr:
+					if name, ok := n.Fun.(*ast.Ident); ok && name.Name == "fault" && len(n.Args) == 2 {
+						look("sentinels", n.Args[0])
+					}
+				case *ast.FuncDecl:
+					if n.Recv == nil || n.Name.Name != "Reason" {
+						return true
+					}
+					ast.Inspect(n.Body, func(n ast.Node) bool {
+						if r, ok := n.(*ast.ReturnStmt); ok && len(r.Results) == 1 {
+							look("methods", r.Results[0])
+						}
+						return true
+					})
+				case *ast.GenDecl:
+					if folder != "scheduler/placement" || n.Tok != token.CONST {
+						return true
+					}
+					for _, s := range n.Specs {
+						for _, v := range s.(*ast.ValueSpec).Values {
+							look("constants", v)
+						}
+					}
 				}
 				return true
 			})
 		}
 	}
-	if seen < 20 {
-		t.Errorf("only %d sentinels were found: how are they made now?", seen)
+	for kind, least := range map[string]int{"sentinels": 20, "methods": 1, "constants": 6} {
+		if seen[kind] < least {
+			t.Errorf("only %d %s were found: how are they made now?", seen[kind], kind)
+		}
 	}
 }
 

@@ -29,6 +29,9 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "engine-shim" { // Started by a relay that is this very binary.
 		os.Exit(llama.ShimMain(os.Args[2:]))
 	}
+	if len(os.Args) == 3 && os.Args[1] == "hold-lock" { // Started by a test of `relay down`.
+		holdLock(os.Args[2])
+	}
 	testscript.Main(m, map[string]func(){"relay": main})
 }
 
@@ -60,12 +63,13 @@ func TestScripts(t *testing.T) {
 			if bin := os.Getenv("RELAY_LLAMA_BIN"); bin != "" {
 				e.Setenv("RELAY_LLAMA_BIN", bin)
 			}
-			e.Values[stageKey{}] = &stage{peers: map[string]*peerProcess{}, ports: map[string]int{}, p2p: map[string]int{}}
+			e.Values[stageKey{}] = &stage{peers: map[string]*peerProcess{}, ports: map[string]int{}, p2p: map[string]int{}, answers: map[string]chan answer{}}
 			e.Defer(func() { stageOf(e.Values).end() })
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"up": cmdUp, "on": cmdOn, "crash": cmdCrash, "down": cmdDown, "eventually": cmdEventually,
+			"up": cmdUp, "start": cmdStart, "said": cmdSaid, "code": cmdCode, "deaf": cmdDeaf,
+			"freeze": cmdFreeze, "thaw": cmdThaw, "ask": cmdAsk, "answered": cmdAnswered, "quit": cmdQuit, "on": cmdOn, "crash": cmdCrash, "down": cmdDown, "eventually": cmdEventually,
 			"chat": cmdChat, "http": cmdHTTP, "gone": cmdGone, "invite": cmdInvite, "json": cmdJSON, "holdport": cmdHoldPort, "truncate": cmdTruncate, "killengine": cmdKillEngine, "tmpfs": cmdTmpfs, "recoverycode": cmdRecoveryCode, "ended": cmdEnded,
 		},
 	})
@@ -75,10 +79,19 @@ type stageKey struct{}
 
 // stage is the peers of one script.
 type stage struct {
-	peers  map[string]*peerProcess
-	ports  map[string]int // Of /v1, kept over restarts.
-	p2p    map[string]int
-	closed []io.Closer
+	peers   map[string]*peerProcess
+	ports   map[string]int // Of /v1, kept over restarts.
+	p2p     map[string]int
+	closed  []io.Closer
+	frozen  []*os.Process
+	answers map[string]chan answer // By the peer that was asked.
+}
+
+// answer is that of a question which was asked in the background.
+type answer struct {
+	status int
+	body   string
+	err    error
 }
 
 type peerProcess struct {
@@ -109,6 +122,7 @@ func stageOf(values map[any]any) *stage { return values[stageKey{}].(*stage) }
 func scriptStage(ts *testscript.TestScript) *stage { return ts.Value(stageKey{}).(*stage) }
 
 func (s *stage) end() {
+	thaw(s)
 	for _, p := range s.peers {
 		_ = p.cmd.Process.Kill()
 		<-p.done
@@ -161,19 +175,7 @@ func cmdUp(ts *testscript.TestScript, neg bool, args []string) {
 		cmdOn(ts, true, append([]string{name, "relay", "up", "--p2p-listen", "/ip4/127.0.0.1/tcp/0"}, args[1:]...))
 		return
 	}
-	if s.ports[name] == 0 {
-		s.ports[name], s.p2p[name] = freePort(ts), freePort(ts)
-	}
-	p := &peerProcess{log: &logBuffer{}, done: make(chan struct{})}
-	p.cmd = exec.Command(relayPath(ts), append([]string{"up", "--name", name, "--listen", s.door(name), "--p2p-listen", fmt.Sprintf("/ip4/127.0.0.1/tcp/%d", s.p2p[name])}, args[1:]...)...)
-	p.cmd.Env = environ(ts, name)
-	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
-	ts.Check(p.cmd.Start())
-	s.peers[name] = p
-	go func() {
-		_ = p.cmd.Wait()
-		close(p.done)
-	}()
+	p := startPeer(ts, name, args[1:])
 	s.wait(ts, 30*time.Second, name+" answers", func() error {
 		select {
 		case <-p.done:
@@ -190,6 +192,134 @@ func cmdUp(ts *testscript.TestScript, neg bool, args []string) {
 		}
 		return nil
 	})
+}
+
+func startPeer(ts *testscript.TestScript, name string, flags []string) *peerProcess {
+	s := scriptStage(ts)
+	if s.ports[name] == 0 {
+		s.ports[name], s.p2p[name] = freePort(ts), freePort(ts)
+	}
+	p := &peerProcess{log: &logBuffer{}, done: make(chan struct{})}
+	p.cmd = exec.Command(relayPath(ts), append([]string{"up", "--name", name, "--listen", s.door(name), "--p2p-listen", fmt.Sprintf("/ip4/127.0.0.1/tcp/%d", s.p2p[name])}, flags...)...)
+	p.cmd.Env = environ(ts, name)
+	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
+	ts.Check(p.cmd.Start())
+	s.peers[name] = p
+	go func() {
+		_ = p.cmd.Wait()
+		close(p.done)
+	}()
+	return p
+}
+
+// start NAME [flags…] starts a peer and does not wait for it.
+func cmdStart(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 1 {
+		ts.Fatalf("usage: start NAME [flags…]")
+	}
+	startPeer(ts, args[0], args[1:])
+}
+
+func runningPeer(ts *testscript.TestScript, name string) *peerProcess {
+	p := scriptStage(ts).peers[name]
+	if p == nil {
+		ts.Fatalf("%s was not started", name)
+	}
+	return p
+}
+
+// said NAME PATTERN wants it in what a peer has printed since it was started.
+func cmdSaid(ts *testscript.TestScript, neg bool, args []string) {
+	if len(args) != 2 {
+		ts.Fatalf("usage: said NAME PATTERN")
+	}
+	text := runningPeer(ts, args[0]).log.String()
+	if regexp.MustCompile("(?m)"+args[1]).MatchString(text) == neg {
+		ts.Fatalf("%s said:\n%s", args[0], tail(text, 4000))
+	}
+}
+
+// code N wants the last command of `on` or `! up` to have ended with that code.
+func cmdCode(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: code N")
+	}
+	if got := ts.Getenv("code"); got != args[0] {
+		ts.Fatalf("exit code %s", got)
+	}
+}
+
+// deaf NAME takes the place of a peer that is down: who dials it is connected
+// and gets no answer.
+func cmdDeaf(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: deaf NAME")
+	}
+	s := scriptStage(ts)
+	l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(s.p2p[args[0]])))
+	ts.Check(err)
+	s.closed = append(s.closed, l)
+}
+
+// freeze NAME stops the engines of a peer for a while, until thaw.
+func cmdFreeze(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: freeze NAME")
+	}
+	s := scriptStage(ts)
+	for _, process := range enginesOf(ts, args[0]) {
+		ts.Check(suspend(process))
+		s.frozen = append(s.frozen, process)
+	}
+}
+
+func cmdThaw(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 0 {
+		ts.Fatalf("usage: thaw")
+	}
+	thaw(scriptStage(ts))
+}
+
+func thaw(s *stage) {
+	for _, process := range s.frozen {
+		_ = resume(process)
+	}
+	s.frozen = nil
+}
+
+// ask NAME MODEL QUESTION asks in the background; answered NAME waits for the
+// answer and leaves its status and body in stdout.
+func cmdAsk(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 3 {
+		ts.Fatalf("usage: ask NAME MODEL QUESTION")
+	}
+	s := scriptStage(ts)
+	r, cancel := chatRequest(ts, args[0], args[1], args[2])
+	done := make(chan answer, 1)
+	s.answers[args[0]] = done
+	go func() {
+		defer cancel()
+		var a answer
+		a.status, a.body, a.err = sendRequest(r)
+		done <- a
+	}()
+}
+
+func cmdAnswered(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 || scriptStage(ts).answers[args[0]] == nil {
+		ts.Fatalf("usage: answered NAME, after ask NAME")
+	}
+	a := <-scriptStage(ts).answers[args[0]]
+	ts.Check(a.err)
+	fmt.Fprintf(ts.Stdout(), "%d %s\n", a.status, a.body)
+}
+
+// quit NAME tells a peer to stop and does not wait; ended NAME does.
+func cmdQuit(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: quit NAME")
+	}
+	ts.Check(runningPeer(ts, args[0]).cmd.Process.Signal(os.Interrupt))
 }
 
 func (s *stage) door(name string) string {
@@ -229,23 +359,31 @@ func tail(text string, n int) string { return text[max(0, len(text)-n):] }
 
 // on NAME relay ARGS… runs a command on a peer's machine.
 func cmdOn(ts *testscript.TestScript, neg bool, args []string) {
-	if len(args) < 2 || args[1] != "relay" {
-		ts.Fatalf("usage: on NAME relay ARGS…")
+	if len(args) < 2 || args[1] != "relay" && args[1] != "sh" {
+		ts.Fatalf("usage: on NAME relay ARGS… | sh ARGS…")
 	}
-	code, stdout, stderr := runOn(ts, args[0], args[2:])
+	path := args[1]
+	if path == "relay" {
+		path = relayPath(ts)
+	}
+	code, stdout, stderr := runAs(ts, args[0], path, args[2:])
 	ts.Setenv("code", strconv.Itoa(code))
 	_, _ = io.WriteString(ts.Stdout(), stdout)
 	_, _ = io.WriteString(ts.Stderr(), stderr)
 	if neg == (code == 0) {
-		ts.Fatalf("relay %s on %s: exit %d\n%s%s", strings.Join(args[2:], " "), args[0], code, stdout, stderr)
+		ts.Fatalf("%s %s on %s: exit %d\n%s%s", args[1], strings.Join(args[2:], " "), args[0], code, stdout, stderr)
 	}
 }
 
 func runOn(ts *testscript.TestScript, name string, args []string) (code int, stdout, stderr string) {
+	return runAs(ts, name, relayPath(ts), args)
+}
+
+func runAs(ts *testscript.TestScript, name, path string, args []string) (code int, stdout, stderr string) {
 	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 	defer cancel()
 	var out, errs bytes.Buffer
-	cmd := exec.CommandContext(ctx, relayPath(ts), args...)
+	cmd := exec.CommandContext(ctx, path, args...)
 	cmd.Env, cmd.Stdout, cmd.Stderr, cmd.Dir = environ(ts, name), &out, &errs, ts.MkAbs(".")
 	err := cmd.Run()
 	var exit *exec.ExitError
@@ -259,16 +397,20 @@ func runOn(ts *testscript.TestScript, name string, args []string) (code int, std
 }
 
 // eventually SECONDS NAME relay ARGS… runs a command until it succeeds;
-// eventually SECONDS NAME json EXPR WANT until a status says what is wanted.
+// eventually SECONDS NAME json KEY WANT until a status says what is wanted;
+// eventually SECONDS NAME door STATUS TEXT until its door answers that.
 func cmdEventually(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 3 {
-		ts.Fatalf("usage: eventually SECONDS NAME relay ARGS… | json KEY WANT")
+		ts.Fatalf("usage: eventually SECONDS NAME relay ARGS… | json KEY WANT | door STATUS TEXT")
 	}
 	seconds, err := strconv.Atoi(args[0])
 	ts.Check(err)
 	scriptStage(ts).wait(ts, time.Duration(seconds)*time.Second, strings.Join(args[1:], " "), func() error {
-		if args[2] == "json" {
+		switch args[2] {
+		case "json":
 			return checkStatus(ts, args[1], args[3], args[4])
+		case "door":
+			return checkDoor(ts, args[1], args[3], args[4])
 		}
 		code, stdout, stderr := runOn(ts, args[1], args[3:])
 		if code != 0 {
@@ -276,6 +418,17 @@ func cmdEventually(ts *testscript.TestScript, neg bool, args []string) {
 		}
 		return nil
 	})
+}
+
+// checkDoor wants a peer's door to answer with a status and a text.
+func checkDoor(ts *testscript.TestScript, name, status, text string) error {
+	r, err := http.NewRequest(http.MethodGet, "http://"+scriptStage(ts).door(name)+"/v1/models", nil)
+	ts.Check(err)
+	got, body, err := sendRequest(r)
+	if err == nil && (strconv.Itoa(got) != status || !strings.Contains(body, text)) {
+		err = fmt.Errorf("it says %d %s", got, body)
+	}
+	return err
 }
 
 // json NAME KEY WANT compares one figure of `relay status --json`.
@@ -289,7 +442,7 @@ func cmdJSON(ts *testscript.TestScript, neg bool, args []string) {
 }
 
 // checkStatus knows these keys: alive, models, holders, serving (names of the
-// peers that have a ready replica), admins, mesh, replica (states).
+// peers that have a ready replica), admins, mesh, replicas (states), inflight.
 func checkStatus(ts *testscript.TestScript, name, key, want string) error {
 	_, stdout, stderr := runOn(ts, name, []string{"status", "--json"})
 	var s struct {
@@ -301,7 +454,10 @@ func checkStatus(ts *testscript.TestScript, name, key, want string) error {
 		Models []struct {
 			Name     string
 			Holders  []string
-			Replicas []struct{ Peer, State, Reason string }
+			Replicas []struct {
+				Peer, State, Reason string
+				InFlight            *int
+			}
 		}
 	}
 	if err := json.Unmarshal([]byte(stdout), &s); err != nil {
@@ -316,6 +472,7 @@ func checkStatus(ts *testscript.TestScript, name, key, want string) error {
 		}
 	}
 	var models, holders, serving, states []string
+	inFlight := 0
 	for _, m := range s.Models {
 		models = append(models, m.Name)
 		for _, h := range m.Holders {
@@ -323,6 +480,9 @@ func checkStatus(ts *testscript.TestScript, name, key, want string) error {
 		}
 		for _, r := range m.Replicas {
 			states = append(states, r.State)
+			if r.InFlight != nil {
+				inFlight += *r.InFlight
+			}
 			if r.State == "ready" {
 				serving = append(serving, names[r.Peer])
 			}
@@ -332,6 +492,7 @@ func checkStatus(ts *testscript.TestScript, name, key, want string) error {
 	got := map[string]string{
 		"alive": strconv.Itoa(alive), "models": strings.Join(models, ","), "holders": strings.Join(holders, ","),
 		"serving": strings.Join(serving, ","), "admins": strconv.Itoa(len(s.Mesh.Admins)), "mesh": s.Mesh.Name, "replicas": strings.Join(states, ","),
+		"inflight": strconv.Itoa(inFlight),
 	}[key]
 	if got != want {
 		return fmt.Errorf("%s is %q, not %q", key, got, want)
@@ -378,10 +539,9 @@ func cmdChat(ts *testscript.TestScript, neg bool, args []string) {
 	if len(args) != 3 {
 		ts.Fatalf("usage: chat NAME MODEL QUESTION")
 	}
-	status, body := post(ts, args[0], "/v1/chat/completions", map[string]any{
-		"model": args[1], "stream": true, "temperature": 0, "max_tokens": 100,
-		"messages": []map[string]string{{"role": "user", "content": args[2]}},
-	})
+	r, cancel := chatRequest(ts, args[0], args[1], args[2])
+	defer cancel()
+	status, body := send(ts, r)
 	if (status != http.StatusOK) != neg {
 		ts.Fatalf("chat on %s: %d: %s", args[0], status, body)
 	}
@@ -414,25 +574,34 @@ func cmdChat(ts *testscript.TestScript, neg bool, args []string) {
 	fmt.Fprintln(ts.Stdout(), text.String())
 }
 
-func post(ts *testscript.TestScript, name, path string, body any) (int, string) {
-	data, err := json.Marshal(body)
+func chatRequest(ts *testscript.TestScript, name, model, question string) (*http.Request, context.CancelFunc) {
+	data, err := json.Marshal(map[string]any{
+		"model": model, "stream": true, "temperature": 0, "max_tokens": 100,
+		"messages": []map[string]string{{"role": "user", "content": question}},
+	})
 	ts.Check(err)
 	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
-	defer cancel()
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+scriptStage(ts).door(name)+path, bytes.NewReader(data))
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+scriptStage(ts).door(name)+"/v1/chat/completions", bytes.NewReader(data))
 	ts.Check(err)
 	r.Header.Set("Authorization", "Bearer "+scriptKey)
 	r.Header.Set("Content-Type", "application/json")
-	return send(ts, r)
+	return r, cancel
 }
 
 func send(ts *testscript.TestScript, r *http.Request) (int, string) {
-	response, err := http.DefaultClient.Do(r)
+	status, body, err := sendRequest(r)
 	ts.Check(err)
+	return status, body
+}
+
+func sendRequest(r *http.Request) (status int, body string, err error) {
+	response, err := http.DefaultClient.Do(r)
+	if err != nil {
+		return 0, "", err
+	}
 	defer response.Body.Close()
 	data, err := io.ReadAll(response.Body)
-	ts.Check(err)
-	return response.StatusCode, string(data)
+	return response.StatusCode, string(data), err
 }
 
 // http NAME METHOD PATH [BODY] prints the status and the body; HEADER in the
@@ -483,10 +652,16 @@ func cmdKillEngine(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: killengine NAME")
 	}
-	mark := []byte(stateOf(ts, args[0]) + string(filepath.Separator))
+	for _, process := range enginesOf(ts, args[0]) {
+		ts.Check(process.Kill())
+	}
+}
+
+// enginesOf finds the llama-server processes of a peer.
+func enginesOf(ts *testscript.TestScript, name string) (list []*os.Process) {
+	mark := []byte(stateOf(ts, name) + string(filepath.Separator))
 	entries, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	ts.Check(err)
-	killed := 0
 	for _, path := range entries {
 		line, err := os.ReadFile(path)
 		if err != nil || !bytes.Contains(line, mark) || filepath.Base(string(bytes.SplitN(line, []byte{0}, 2)[0])) != "llama-server" {
@@ -496,15 +671,16 @@ func cmdKillEngine(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Check(err)
 		process, err := os.FindProcess(pid)
 		ts.Check(err)
-		ts.Check(process.Kill())
-		killed++
+		list = append(list, process)
 	}
-	if killed == 0 {
-		ts.Fatalf("no engine of %s runs", args[0])
+	if len(list) == 0 {
+		ts.Fatalf("no engine of %s runs", name)
 	}
+	return list
 }
 
-// ended NAME PATTERN waits for a peer to end by itself, saying so.
+// ended NAME PATTERN waits for a peer to end by itself, saying so; code N then
+// looks at its exit code.
 func cmdEnded(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
 		ts.Fatalf("usage: ended NAME PATTERN")
@@ -520,6 +696,7 @@ func cmdEnded(ts *testscript.TestScript, neg bool, args []string) {
 		}
 	})
 	delete(s.peers, args[0])
+	ts.Setenv("code", strconv.Itoa(p.cmd.ProcessState.ExitCode()))
 	if !regexp.MustCompile(args[1]).MatchString(p.log.String()) {
 		ts.Fatalf("%s ended, but said: %s", args[0], tail(p.log.String(), 2000))
 	}

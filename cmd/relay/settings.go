@@ -10,8 +10,6 @@ import (
 	"strconv"
 	"strings"
 
-	ma "github.com/multiformats/go-multiaddr"
-
 	"relay/llama"
 	"relay/p2p/membership"
 )
@@ -182,8 +180,8 @@ func (s *settings) validate() error {
 		return &usageError{fmt.Sprintf("--sandbox %s: it takes auto, require or off", s.Sandbox)}
 	}
 	for _, text := range s.p2pListen {
-		if _, err := ma.NewMultiaddr(strings.TrimSpace(text)); err != nil {
-			return &usageError{fmt.Sprintf("--p2p-listen %s: not a multiaddr such as /ip4/0.0.0.0/tcp/8421", text)}
+		if err := checkP2PListen(text); err != nil {
+			return err
 		}
 	}
 	return checkListen(s.listen)

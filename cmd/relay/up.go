@@ -29,7 +29,7 @@ func newUp() *cobra.Command {
 		Short: "Run this machine's peer in the foreground",
 		Long: "Run this machine's peer in the foreground. The first start founds a mesh, or joins one\n" +
 			"with --join. --name, --lend, --lend-mb, --lend-cores, --reserve-mb and --sandbox are\n" +
-			"remembered for the next start.",
+			"remembered for the next start; what the environment says is not.",
 		Args: exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			warnUnknown(os.Environ(), cmd.ErrOrStderr())
@@ -48,7 +48,7 @@ func newUp() *cobra.Command {
 	f.StringArrayVar(&s.p2pListen, "p2p-listen", nil, "a `MULTIADDR` to listen on for other peers; repeatable (default TCP and QUIC on port 8421)")
 	f.StringVar(&s.flags.Name, "name", "", "what this machine is called in the mesh (default its host name)")
 	f.StringVar(&s.flags.Lend, "lend", "", "auto: lend what is free less a reserve; none: lend nothing")
-	f.Int64Var(&s.flags.LendMB, "lend-mb", 0, "lend at most that many MiB")
+	f.Int64Var(&s.flags.LendMB, "lend-mb", 0, "lend at most that many MiB, of what is free less the reserve")
 	f.IntVar(&s.flags.LendCores, "lend-cores", 0, "cores that one engine may use (default half)")
 	f.Int64Var(&s.flags.ReserveMB, "reserve-mb", 0, "MiB to leave free for this machine's owner (default a tenth, at least 1024)")
 	f.StringVar(&s.flags.Sandbox, "sandbox", "", "auto, require or off: whether engines run in a sandbox")
@@ -247,9 +247,9 @@ func (p *program) runIn(ctx context.Context, id membership.MeshID, first entered
 	p.mu.Unlock()
 	var carrying sync.WaitGroup
 	err = parts.run(ctx, func() {
-		p.door.serve(parts.door.Handler())
+		p.banner(parts, first) // First, so that whoever waits for the door can read it.
 		p.control.serve(parts.control.Handler())
-		p.banner(parts, first)
+		p.door.serve(parts.door.Handler())
 		carrying.Go(func() { p.carry(ctx, parts.scheduler) })
 	}, func() <-chan struct{} { return p.door.closeWith(http.HandlerFunc(leaving)) })
 	changed = errors.Is(context.Cause(ctx), errAgain)

@@ -1,0 +1,109 @@
+package api
+
+import (
+	"encoding/json"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/peer"
+
+	"relay/p2p"
+	"relay/p2p/membership"
+	"relay/scheduler"
+)
+
+// inviting is a mesh that makes any invite, and a scheduler that takes any
+// model in.
+type inviting struct {
+	ControlMesh
+	ControlScheduler
+	asked []p2p.InviteOptions
+	taken []scheduler.Carried
+}
+
+func (i *inviting) Invite(o p2p.InviteOptions) (membership.Invite, bool, error) {
+	i.asked = append(i.asked, o)
+	invite, err := membership.NewInvite("aaaaaaaaaaaaaaaa")
+	return invite, true, err
+}
+
+func (i *inviting) TakeIn(_ peer.ID, list []scheduler.Carried) error {
+	i.taken = append(i.taken, list...)
+	return nil
+}
+
+// quietLog fails a test for every line of a log.
+type quietLog struct{ t *testing.T }
+
+func (l quietLog) Write(line []byte) (int, error) {
+	l.t.Errorf("logged: %s", line)
+	return len(line), nil
+}
+
+func newControl(t *testing.T) (*Control, *inviting) {
+	i := &inviting{}
+	return &Control{Mesh: i, Scheduler: i, Log: slog.New(slog.NewTextHandler(quietLog{t}, nil))}, i
+}
+
+func askControl(t *testing.T, h http.Handler, path, body string) (int, *ControlError) {
+	t.Helper()
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequest(http.MethodPost, path, strings.NewReader(body)))
+	var line struct{ Error *ControlError }
+	if err := json.Unmarshal(w.Body.Bytes(), &line); err != nil {
+		t.Fatalf("%s: %d %q: %v", path, w.Code, w.Body, err)
+	}
+	return w.Code, line.Error
+}
+
+// What an invite cannot be is said by name, and nothing is made; it is the
+// asker's fault, and not worth a line in the log.
+func TestInvitesThatCannotBe(t *testing.T) {
+	c, i := newControl(t)
+	for body, want := range map[string]string{
+		`{"uses":5000}`: "5000 machines", `{"uses":-1}`: "-1 machines", `{"ttl_s":1080000000}`: "seconds", `{"ttl_s":-5}`: "seconds",
+		`{"ttl_s":9223372036854775807}`: "seconds", `{"role":"king"}`: `"king" is no role`, `{"trust":"full"}`: `"full" is no trust`,
+		`{"colour":"red"}`: "colour", `nonsense`: "not what this route takes",
+	} {
+		status, err := askControl(t, c.Handler(), "/v0/invite", body)
+		if status != http.StatusBadRequest || err == nil || err.Why != string(scheduler.InvalidRequest) || !strings.Contains(err.Message, want) {
+			t.Errorf("%s: %d %+v", body, status, err)
+		}
+	}
+	if len(i.asked) > 0 {
+		t.Errorf("made: %+v", i.asked)
+	}
+	for _, body := range []string{`{}`, `{"uses":1000,"ttl_s":31622400,"role":"admin"}`, `{"trust":"shard-only"}`} {
+		if status, err := askControl(t, c.Handler(), "/v0/invite", body); status != http.StatusOK || err != nil {
+			t.Errorf("%s: %d %+v", body, status, err)
+		}
+	}
+	if len(i.asked) != 3 || i.asked[0].Uses != 1 || i.asked[0].TTL != membership.DefaultInviteTTL || i.asked[1].TTL != 366*24*time.Hour {
+		t.Errorf("made: %+v", i.asked)
+	}
+}
+
+// A body that is too large is refused as such, by every kind of route.
+func TestControlBodiesAreBounded(t *testing.T) {
+	c, _ := newControl(t)
+	body := `{"name":"` + strings.Repeat("x", maxControlBody) + `"}`
+	for _, path := range []string{"/v0/model/add", "/v0/model/pull", "/v0/model/rm", "/v0/invite"} {
+		status, err := askControl(t, c.Handler(), path, body)
+		if status != http.StatusRequestEntityTooLarge || err == nil || err.Why != string(scheduler.RequestTooLarge) {
+			t.Errorf("%s: %d %+v", path, status, err)
+		}
+	}
+}
+
+// Peers of another release may say more than this one knows.
+func TestPeersMaySayMore(t *testing.T) {
+	c, i := newControl(t)
+	status, err := askControl(t, c.PeerHandler(), "/carried", `[{"uid":"aaaaaaaaaaaaaaaa","model":{"Name":"m","Colour":"red"},"weight":3}]`)
+	if status != http.StatusOK || err != nil || len(i.taken) != 1 || i.taken[0].Model.Name != "m" {
+		t.Errorf("%d %+v, %+v", status, err, i.taken)
+	}
+}

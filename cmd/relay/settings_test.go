@@ -1,0 +1,104 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+)
+
+// Flags over environment over what earlier flags said; only flags are kept.
+func TestSettingsThatCount(t *testing.T) {
+	for name, test := range map[string]struct {
+		flags, kept     remembered
+		env             map[string]string
+		counts, keptNow remembered
+	}{
+		"a flag": {remembered{LendMB: 5}, remembered{}, nil, remembered{LendMB: 5}, remembered{LendMB: 5}},
+		"the environment": {remembered{}, remembered{}, map[string]string{"RELAY_LEND_MB": "7", "RELAY_VRAM_RESERVE_MB": "9", "RELAY_SANDBOX": "off"},
+			remembered{LendMB: 7, ReserveMB: 9, Sandbox: "off"}, remembered{}},
+		"what was kept": {remembered{}, remembered{Lend: "none", LendCores: 3, P2PPort: 8421}, nil,
+			remembered{Lend: "none", LendCores: 3, P2PPort: 8421}, remembered{Lend: "none", LendCores: 3, P2PPort: 8421}},
+		"auto over the environment": {remembered{Lend: "auto"}, remembered{}, map[string]string{"RELAY_LEND_MB": "7"},
+			remembered{Lend: "auto"}, remembered{Lend: "auto"}},
+		"auto over what was kept": {remembered{Lend: "auto"}, remembered{LendMB: 3}, nil, remembered{Lend: "auto"}, remembered{Lend: "auto"}},
+		"the environment over what was kept": {remembered{}, remembered{Lend: "none", ReserveMB: 4}, map[string]string{"RELAY_LEND_MB": "7"},
+			remembered{LendMB: 7, ReserveMB: 4}, remembered{Lend: "none", ReserveMB: 4}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, variable := range []string{"RELAY_LEND_MB", "RELAY_VRAM_RESERVE_MB", "RELAY_SANDBOX"} {
+				t.Setenv(variable, test.env[variable])
+			}
+			dir := t.TempDir()
+			t.Setenv("RELAY_STATE_DIR", dir)
+			m := openTestMachine(t, settings{stateDir: dir})
+			if err := m.save(keySettings, test.kept); err != nil {
+				t.Fatal(err)
+			}
+			m.close()
+			s := settings{flags: test.flags}
+			if err := s.fromEnvironment(); err != nil {
+				t.Fatal(err)
+			}
+			m = openTestMachine(t, s)
+			defer m.close()
+			test.counts.Name = hostName()
+			if m.remembered != test.counts {
+				t.Errorf("%+v, want %+v", m.remembered, test.counts)
+			}
+			var kept remembered
+			if err := m.load(keySettings, &kept); err != nil || kept != test.keptNow {
+				t.Errorf("kept %+v, want %+v: %v", kept, test.keptNow, err)
+			}
+		})
+	}
+}
+
+func TestSizesAreBounded(t *testing.T) {
+	var usage *usageError
+	for _, r := range []remembered{{LendMB: 1 << 44}, {ReserveMB: 1 << 44}, {LendMB: -1}} {
+		s := settings{remembered: r, listen: defaultListen}
+		if err := s.validate(); !errors.As(err, &usage) {
+			t.Errorf("%+v: %v", r, err)
+		}
+	}
+	m := machine{settings: settings{remembered: remembered{LendMB: maxMB}}}
+	if got := m.lends().Bytes; got != 1<<60 {
+		t.Errorf("%d bytes", got)
+	}
+}
+
+func TestCheckListen(t *testing.T) {
+	for addr, want := range map[string]string{
+		"127.0.0.1:8420": "", ":8420": "", "localhost:0": "", "[::1]:http": "", "nonsense": "not an address", "127.0.0.1": "not an address",
+		"127.0.0.1:port?": "not an address", "127.0.0.1:70000": "not an address", "192.0.2.7:8420": "this machine has no address 192.0.2.7",
+	} {
+		err := checkListen(addr)
+		var usage *usageError
+		if want == "" && err != nil && !strings.Contains(addr, "::1") || want != "" && (!errors.As(err, &usage) || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%s: %v", addr, err)
+		}
+	}
+}
+
+// Whatever is typed wrongly is said before anything is made on disk, and by
+// exit code 2.
+func TestUpChecksFirst(t *testing.T) {
+	for _, args := range [][]string{
+		{"--listen", "nonsense"}, {"--listen", "192.0.2.7:8420"}, {"--lend-mb", "99999999999999"}, {"--lend", "much"},
+		{"--p2p-listen", "/ip4/192.0.2.7/tcp/0"},
+	} {
+		dir := t.TempDir() + "/state"
+		t.Setenv("RELAY_STATE_DIR", dir)
+		root := newRoot()
+		root.SetArgs(append([]string{"up"}, args...))
+		var out strings.Builder
+		root.SetOut(&out)
+		root.SetErr(&out)
+		err := root.ExecuteContext(context.Background())
+		var usage *usageError
+		if !errors.As(err, &usage) || fileExists(dir) {
+			t.Errorf("%q: %v; the folder is there: %v", args, err, fileExists(dir))
+		}
+	}
+}
