@@ -16,6 +16,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 
 	"relay/p2p/record"
+	"relay/p2p/record/recordtest"
 )
 
 // connectTo makes a stranger with a connection to a machine.
@@ -212,7 +213,7 @@ func TestJoiningAfterLosingEverythingButTheIdentity(t *testing.T) {
 	inv := invite(t, attic, 1)
 	eventually(t, 10*time.Second, "one state", func() bool { return seesAlive(cellar, 3)() && sameState(attic, den, cellar)() })
 	den.stop()
-	den.storage = newMemory()
+	den.storage = recordtest.NewMemory()
 	inv.Peers = []peer.AddrInfo{{ID: cellar.Self(), Addrs: cellar.Addrs()}}
 	admission, err := Join(t.Context(), den.key, inv, "den", "relay/test")
 	if err != nil {

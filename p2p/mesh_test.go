@@ -1,14 +1,10 @@
 package p2p
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"log/slog"
-	"maps"
 	"os"
-	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -23,56 +19,14 @@ import (
 
 	"relay/p2p/liveness"
 	"relay/p2p/membership"
-	"relay/p2p/record"
+	"relay/p2p/record/recordtest"
 )
-
-// memory is a record.Storage that outlives the node which writes in it.
-type memory struct {
-	mu   sync.Mutex
-	data map[string][]byte
-}
-
-func newMemory() *memory { return &memory{data: map[string][]byte{}} }
-
-func (m *memory) Get(key []byte) ([]byte, bool, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	v, ok := m.data[string(key)]
-	return v, ok, nil
-}
-
-func (m *memory) Apply(writes []record.Write) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for _, w := range writes {
-		if w.Delete {
-			delete(m.data, string(w.Key))
-		} else {
-			m.data[string(w.Key)] = bytes.Clone(w.Value)
-		}
-	}
-	return nil
-}
-
-func (m *memory) Scan(prefix []byte, fn func(k, v []byte) error) error {
-	m.mu.Lock()
-	data := maps.Clone(m.data)
-	m.mu.Unlock()
-	for _, k := range slices.Sorted(maps.Keys(data)) {
-		if strings.HasPrefix(k, string(prefix)) {
-			if err := fn([]byte(k), data[k]); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
 
 // machine is one peer of a test, with all that survives its restart.
 type machine struct {
 	*Node
 	key     crypto.PrivKey
-	storage *memory
+	storage *recordtest.Memory
 	blocks  blockstore.Blockstore
 	listen  []ma.Multiaddr
 	stop    func()
@@ -86,7 +40,7 @@ func newMachine(t *testing.T) *machine {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &machine{key: key, listen: []ma.Multiaddr{ma.StringCast("/ip4/127.0.0.1/tcp/0")}, storage: newMemory(), blocks: blockstore.NewBlockstore(dssync.MutexWrap(datastore.NewMapDatastore()))}
+	return &machine{key: key, listen: []ma.Multiaddr{ma.StringCast("/ip4/127.0.0.1/tcp/0")}, storage: recordtest.NewMemory(), blocks: blockstore.NewBlockstore(dssync.MutexWrap(datastore.NewMapDatastore()))}
 }
 
 func testLog(t *testing.T, name string) *slog.Logger {

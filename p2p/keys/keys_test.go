@@ -4,37 +4,14 @@ import (
 	"crypto/rand"
 	"regexp"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/libp2p/go-libp2p/core/crypto"
 	"github.com/libp2p/go-libp2p/core/peer"
 
 	"relay/p2p/record"
+	"relay/p2p/record/recordtest"
 )
-
-type memory struct {
-	mu   sync.Mutex
-	data map[string][]byte
-}
-
-func (m *memory) Get(key []byte) ([]byte, bool, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	v, ok := m.data[string(key)]
-	return v, ok, nil
-}
-
-func (m *memory) Apply(writes []record.Write) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for _, w := range writes {
-		m.data[string(w.Key)] = append([]byte{}, w.Value...)
-	}
-	return nil
-}
-
-func (m *memory) Scan([]byte, func(k, v []byte) error) error { return nil }
 
 type everybody struct{}
 
@@ -46,7 +23,7 @@ func newTable(t *testing.T) *record.Table {
 	if err != nil {
 		t.Fatal(err)
 	}
-	table, err := record.NewTable(record.Options{Storage: &memory{data: map[string][]byte{}}, Key: key, Kinds: []record.Kind{RecordKind()}, Rights: everybody{}})
+	table, err := record.NewTable(record.Options{Storage: recordtest.NewMemory(), Key: key, Kinds: []record.Kind{RecordKind()}, Rights: everybody{}})
 	if err != nil {
 		t.Fatal(err)
 	}
