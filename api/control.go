@@ -229,7 +229,7 @@ func (c *Control) join(r *http.Request) (JoinAnswer, error) {
 		return JoinAnswer{Mesh: string(c.MeshID), Already: true}, nil
 	}
 	if others := len(c.Mesh.Roster().Members()) - 1; others > 0 {
-		return JoinAnswer{}, scheduler.Errorf(scheduler.InMesh, "this machine is in %q with others; leave it first (relay down, then a fresh state folder), then join", c.meshName())
+		return JoinAnswer{}, scheduler.Errorf(scheduler.InMesh, "this machine is in %q with others; leave it first (relay peer leave), then join", c.meshName())
 	}
 	return c.Join(r.Context(), invite)
 }

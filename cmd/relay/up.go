@@ -215,7 +215,7 @@ func (p *program) enterByKept(ctx context.Context, kept string, current membersh
 }
 
 // errInMesh refuses an invite on a machine that has others to leave first.
-var errInMesh = scheduler.Errorf(scheduler.InMesh, "this machine is in a mesh with others: start it there without --join, or give it another state folder (RELAY_STATE_DIR) for the new mesh")
+var errInMesh = scheduler.Errorf(scheduler.InMesh, "this machine is in a mesh with others: start it there without --join and leave it first (relay peer leave), then join")
 
 // live runs the parts until the program is to end.
 func (p *program) live(ctx context.Context, first entered) error {
