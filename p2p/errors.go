@@ -18,5 +18,4 @@ var (
 	ErrPortInUse   = fault("port_in_use", "the port is taken by another program: choose another with --p2p-listen")
 	ErrRefused     = fault("not_allowed", "the other peer refused")
 	ErrPeerGone    = fault("peer_gone", "the peer cannot be reached")
-	ErrBusy        = fault("busy", "the other peer is too busy to answer")
 )

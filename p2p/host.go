@@ -12,7 +12,6 @@ import (
 	"github.com/libp2p/go-libp2p/core/connmgr"
 	"github.com/libp2p/go-libp2p/core/crypto"
 	"github.com/libp2p/go-libp2p/core/host"
-	"github.com/libp2p/go-libp2p/core/peer"
 	libp2pconnmgr "github.com/libp2p/go-libp2p/p2p/net/connmgr"
 	"github.com/libp2p/go-libp2p/p2p/net/swarm"
 	libp2ptls "github.com/libp2p/go-libp2p/p2p/security/tls"
@@ -112,6 +111,3 @@ func NewIdentity() (crypto.PrivKey, []byte, error) {
 	data, err := crypto.MarshalPrivateKey(key)
 	return key, data, err
 }
-
-// PeerID is the id that belongs to an identity.
-func PeerID(key crypto.PrivKey) (peer.ID, error) { return peer.IDFromPrivateKey(key) }

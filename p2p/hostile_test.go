@@ -165,7 +165,7 @@ func TestDoubleUseAcrossACutHealsToOneMember(t *testing.T) {
 		n.Remember(viaDen.Peers)
 		return nil
 	})
-	secondID, err := PeerID(second.key)
+	secondID, err := peer.IDFromPrivateKey(second.key)
 	if err != nil {
 		t.Fatal(err)
 	}

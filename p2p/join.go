@@ -74,7 +74,7 @@ func (a answer) refusal() error {
 	}
 	// The words come from outside: only reasons that are known keep their own.
 	for _, known := range []error{membership.ErrInviteExpired, membership.ErrInviteSpent, membership.ErrInviteRevoked,
-		membership.ErrInviteInvalid, membership.ErrInviteUnknown, membership.ErrInviteForeign, ErrProtocol, ErrNotMember, ErrBusy} {
+		membership.ErrInviteInvalid, membership.ErrInviteUnknown, membership.ErrInviteForeign, ErrProtocol, ErrNotMember} {
 		if known.(interface{ Reason() string }).Reason() == a.Reason {
 			return &refusal{a.Reason, known.Error()}
 		}
