@@ -2,14 +2,20 @@ package p2p
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
+	"net"
 	"slices"
+	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/libp2p/go-libp2p/p2p/net/swarm"
+	ma "github.com/multiformats/go-multiaddr"
+	manet "github.com/multiformats/go-multiaddr/net"
 
 	"relay/p2p/liveness"
 	"relay/p2p/membership"
@@ -47,6 +53,7 @@ type link struct {
 	failed   bool   // A dial was given up, or the member refused this peer.
 	refusal  string // What was logged last of that.
 	compared bool   // Records were compared once.
+	lastIP   net.IP // Of the connection that ended last.
 }
 
 func newLinks(n *Node) *links {
@@ -65,9 +72,11 @@ func (l *links) wake() {
 }
 
 // lost notes that a connection ended: a reason to probe now.
-func (l *links) lost(id peer.ID) {
+func (l *links) lost(id peer.ID, from ma.Multiaddr) {
+	ip, _ := manet.ToIP(from)
 	l.mu.Lock()
 	if k := l.members[id]; k != nil {
+		k.lastIP = ip
 		if k.answers { // One that never did is dialled at the pace of those who are away.
 			k.answers, k.nextDial, k.backoff = false, time.Time{}, 0
 		}
@@ -142,6 +151,7 @@ func (l *links) attend(ctx context.Context, probes *sync.WaitGroup) {
 func (l *links) dial(ctx context.Context, id peer.ID, k *link) {
 	ctx, cancel := context.WithTimeout(ctx, 2*dialTimeout)
 	defer cancel()
+	l.knock(ctx, id, k)
 	// The library's own pauses between dials grow to minutes; ours are enough.
 	if sw, ok := l.n.host.Network().(*swarm.Swarm); ok {
 		sw.Backoff().Clear(id)
@@ -162,6 +172,44 @@ func (l *links) dial(ctx context.Context, id peer.ID, k *link) {
 		l.n.log.Debug("member not reached", "peer", short(id), "error", err)
 	}
 	l.wake()
+}
+
+// knock finds out whether the process of a member that was connected is dead:
+// then its machine, at the address that the connection had, refuses a connection
+// to its port.
+func (l *links) knock(ctx context.Context, id peer.ID, k *link) {
+	l.mu.Lock()
+	ip := k.lastIP
+	l.mu.Unlock()
+	if ip == nil {
+		return
+	}
+	addrs, _ := l.n.contact(id)
+	refused := false
+	for _, a := range addrs {
+		at, err := manet.ToNetAddr(a)
+		tcp, ok := at.(*net.TCPAddr)
+		if err != nil || !ok || !tcp.IP.Equal(ip) {
+			continue
+		}
+		d := net.Dialer{Timeout: liveness.AnswerWithin}
+		c, err := d.DialContext(ctx, "tcp", tcp.String())
+		if err == nil {
+			_ = c.Close()
+			return
+		}
+		refused = refused || isRefused(err)
+	}
+	if refused {
+		l.mu.Lock()
+		k.seen.Refuse(l.now())
+		l.mu.Unlock()
+	}
+}
+
+// isRefused also reads the text: Windows has a number of its own.
+func isRefused(err error) bool {
+	return errors.Is(err, syscall.ECONNREFUSED) || strings.Contains(err.Error(), "actively refused")
 }
 
 // later puts the next dial off, longer each time.

@@ -223,7 +223,7 @@ func TestAPeerThatStopsIsGoneAndComesBack(t *testing.T) {
 	eventually(t, 10*time.Second, "both alive", seesAlive(attic, 2))
 	den.stop()
 	eventually(t, 2*time.Second, "den is suspect", func() bool { return stateOf(attic, den) != liveness.Alive })
-	eventually(t, 5*time.Second, "den is gone", func() bool { return stateOf(attic, den) == liveness.Gone })
+	eventually(t, 3*time.Second, "den is gone: its port is closed", func() bool { return stateOf(attic, den) == liveness.Gone })
 	if err := attic.PutShared(membership.KindMesh, membership.SettingsID, membership.Settings{Name: "new name"}); err != nil {
 		t.Fatal(err)
 	}

@@ -40,6 +40,7 @@ const (
 type Observed struct {
 	heard   time.Duration // When it last answered this peer.
 	vouched time.Duration // When it last answered somebody who says so.
+	refused time.Duration // When its port was last found closed.
 	ever    bool
 	rtt     time.Duration
 }
@@ -63,6 +64,10 @@ func (o *Observed) Vouch(now, silence time.Duration) {
 	}
 }
 
+// Refuse notes that the machine answered that nothing listens on the member's
+// port: its process is dead, and so is what it ran.
+func (o *Observed) Refuse(now time.Duration) { o.refused = now }
+
 // State judges the member at the time now. One that never answered is gone.
 func (o *Observed) State(now time.Duration) State {
 	switch {
@@ -70,6 +75,8 @@ func (o *Observed) State(now time.Duration) State {
 		return Gone
 	case now-o.heard < SuspectAfter:
 		return Alive
+	case o.refused > o.heard && now-max(o.heard, o.vouched) >= SuspectAfter:
+		return Gone
 	case now-max(o.heard, o.vouched) < GoneAfter:
 		return Suspect
 	}

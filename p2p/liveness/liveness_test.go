@@ -59,6 +59,25 @@ func TestOneThatOthersHearIsNotGone(t *testing.T) {
 	}
 }
 
+func TestAClosedPortIsADeadProcess(t *testing.T) {
+	var o Observed
+	o.Answer(10*time.Second, time.Millisecond)
+	o.Refuse(10*time.Second + 100*time.Millisecond)
+	for after, want := range map[time.Duration]State{0: Alive, SuspectAfter - 1: Alive, SuspectAfter: Gone} {
+		if got := o.State(10*time.Second + after); got != want {
+			t.Errorf("after %s: %s, want %s", after, got, want)
+		}
+	}
+	o.Vouch(12*time.Second, 100*time.Millisecond) // Somebody hears it: it was another machine's port.
+	if s := o.State(12 * time.Second); s != Suspect {
+		t.Errorf("heard by another: %s", s)
+	}
+	o.Answer(20*time.Second, time.Millisecond) // Back again; what was refused before counts no more.
+	if s := o.State(20*time.Second + SuspectAfter); s != Suspect {
+		t.Errorf("silent again: %s", s)
+	}
+}
+
 // TestNobodyIsAliveByHearsay: only an answer to this peer makes a member alive,
 // and silence never makes one better.
 func TestNobodyIsAliveByHearsay(t *testing.T) {
@@ -69,7 +88,9 @@ func TestNobodyIsAliveByHearsay(t *testing.T) {
 		last := time.Duration(-1)
 		for range rapid.IntRange(1, 50).Draw(t, "steps") {
 			now += time.Duration(rapid.IntRange(0, 3000).Draw(t, "ms")) * time.Millisecond
-			switch rapid.IntRange(0, 2).Draw(t, "what") {
+			switch rapid.IntRange(0, 3).Draw(t, "what") {
+			case 3:
+				o.Refuse(now)
 			case 0:
 				o.Answer(now, time.Millisecond)
 				last = now
