@@ -172,7 +172,8 @@ func cmdUp(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	s, name := scriptStage(ts), args[0]
 	if neg {
-		cmdOn(ts, true, append([]string{name, "relay", "up", "--p2p-listen", "/ip4/127.0.0.1/tcp/0"}, args[1:]...))
+		// Ports of their own: scripts run side by side. A later --listen counts.
+		cmdOn(ts, true, append([]string{name, "relay", "up", "--listen", "127.0.0.1:0", "--p2p-listen", "/ip4/127.0.0.1/tcp/0"}, args[1:]...))
 		return
 	}
 	p := startPeer(ts, name, args[1:])
