@@ -25,8 +25,9 @@ type disk struct {
 	// fail, if set, decides what becomes of an Apply: its error, and whether
 	// the writes reached the disk all the same.
 	fail func() (err error, written bool)
-	// gate, if set, is waited for by each Apply.
-	gate chan struct{}
+	// gate, if set, is waited for by each Apply, which says first that it waits.
+	gate    chan struct{}
+	reached chan struct{}
 }
 
 func newDisk() *disk { return &disk{data: make(map[string][]byte)} }
@@ -40,6 +41,7 @@ func (d *disk) Get(key []byte) ([]byte, bool, error) {
 
 func (d *disk) Apply(writes []record.Write) error {
 	if d.gate != nil {
+		d.reached <- struct{}{}
 		<-d.gate
 	}
 	d.mu.Lock()
