@@ -113,6 +113,22 @@ func (g *gossip) run(ctx context.Context) error {
 		return fmt.Errorf("subscribe to the mesh's records: %w", err)
 	}
 	defer sub.Cancel()
+	joins, err := g.topic.EventHandler()
+	if err != nil {
+		return fmt.Errorf("watch who listens to the mesh's records: %w", err)
+	}
+	defer joins.Cancel()
+	g.n.work.run(func() {
+		for {
+			ev, err := joins.NextPeerEvent(ctx)
+			if err != nil {
+				return
+			}
+			if ev.Type == pubsub.PeerJoin { // What was written before it listened has passed it by.
+				g.n.work.run(func() { g.n.compareWith(ctx, ev.Peer) })
+			}
+		}
+	})
 	g.n.work.run(func() {
 		for { // The validator has taken the record; this only drains.
 			if _, err := sub.Next(ctx); err != nil {
