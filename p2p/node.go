@@ -11,7 +11,6 @@ import (
 
 	"github.com/ipfs/boxo/blockstore"
 	cid "github.com/ipfs/go-cid"
-	"github.com/libp2p/go-libp2p"
 	dht "github.com/libp2p/go-libp2p-kad-dht"
 	"github.com/libp2p/go-libp2p/core/crypto"
 	"github.com/libp2p/go-libp2p/core/host"
@@ -25,7 +24,7 @@ import (
 	"relay/p2p/record"
 )
 
-// Options are what a Node is made of. All but Extra and Log are needed.
+// Options are what a Node is made of. All but Log are needed.
 type Options struct {
 	// Identity is this peer's ed25519 key.
 	Identity crypto.PrivKey
@@ -47,8 +46,6 @@ type Options struct {
 	MayHave func(id peer.ID, trust membership.Trust, c cid.Cid) bool
 	// Log takes the mesh's log; nil discards it.
 	Log *slog.Logger
-	// Extra are further options of the libp2p host, for tests.
-	Extra []libp2p.Option
 }
 
 // Validate names the option at fault.
@@ -85,6 +82,7 @@ type Node struct {
 	roster rosterCache
 	judge  *membership.Judge
 	rules  map[string]record.Rule // By kind.
+	placed string                 // The kind of placements, or "".
 
 	gossip   *gossip
 	links    *links
@@ -124,6 +122,9 @@ func New(o Options) (*Node, error) {
 	kinds = append(kinds, o.Kinds...)
 	for _, k := range kinds {
 		n.rules[k.Name] = k.Rule
+		if k.Rule == record.Placement {
+			n.placed = k.Name
+		}
 	}
 	n.table, err = record.NewTable(record.Options{
 		Key: o.Identity, Storage: o.Storage, Kinds: kinds, Rights: rights{n}, Logger: o.Log,
@@ -133,7 +134,7 @@ func New(o Options) (*Node, error) {
 		return nil, fmt.Errorf("read the mesh's records: %w", err)
 	}
 
-	h, err := newHost(o.Identity, o.Agent, n.gate, o.Extra...)
+	h, err := newHost(o.Identity, o.Agent, n.gate)
 	if err != nil {
 		return nil, fmt.Errorf("make the libp2p host: %w", err)
 	}

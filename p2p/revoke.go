@@ -70,13 +70,10 @@ func (n *Node) adopt(target peer.ID) error {
 // voidRevoked drops what does not stand of those who were revoked.
 func (n *Node) voidRevoked() error {
 	roster := n.Roster()
-	placement := ""
-	for kind, rule := range n.rules {
-		if rule == record.Placement {
-			placement = kind
-		}
+	if !roster.AnyRevoked() {
+		return nil
 	}
-	return n.table.Void(func(r record.Record) bool { return roster.Void(r, placement) })
+	return n.table.Void(func(r record.Record) bool { return roster.Void(r, n.placed) })
 }
 
 // Leave takes this peer out of the mesh by itself: its membership records say

@@ -1,7 +1,6 @@
 package scheduler
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"crypto/rand"
@@ -14,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -28,6 +28,7 @@ import (
 	"relay/p2p/liveness"
 	"relay/p2p/membership"
 	"relay/p2p/record"
+	"relay/p2p/record/recordtest"
 	"relay/scheduler/leadership"
 	"relay/store"
 	"relay/store/content"
@@ -66,71 +67,33 @@ type fakePeer struct {
 	changed chan struct{}
 }
 
-// memory is a record.Storage and a State.
+// memory is what a machine has on disk. Once its machine has crashed nothing is
+// written any more.
 type memory struct {
-	mu     sync.Mutex
-	data   map[string][]byte
-	frozen bool // Its machine has crashed: nothing is written any more.
+	*recordtest.Memory
+	frozen atomic.Bool
 }
 
-func (m *memory) freeze(frozen bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.frozen = frozen
-}
+func newMemory() *memory { return &memory{Memory: recordtest.NewMemory()} }
 
-func newMemory() *memory { return &memory{data: map[string][]byte{}} }
+func (m *memory) freeze(frozen bool) { m.frozen.Store(frozen) }
 
-func (m *memory) Get(key []byte) ([]byte, bool, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	v, ok := m.data[string(key)]
-	return v, ok, nil
-}
-
-func (m *memory) put(key, value []byte, del bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.frozen {
-		return
+func (m *memory) Apply(writes []record.Write) error {
+	if m.frozen.Load() {
+		return nil
 	}
-	if del {
-		delete(m.data, string(key))
-	} else {
-		m.data[string(key)] = bytes.Clone(value)
-	}
+	return m.Memory.Apply(writes)
 }
 
-func (m *memory) Scan(prefix []byte, fn func(k, v []byte) error) error {
-	m.mu.Lock()
-	data := maps.Clone(m.data)
-	m.mu.Unlock()
-	for _, k := range slices.Sorted(maps.Keys(data)) {
-		if strings.HasPrefix(k, string(prefix)) {
-			if err := fn([]byte(k), data[k]); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-type recordDisk struct{ *memory }
-
-func (d recordDisk) Apply(writes []record.Write) error {
-	for _, w := range writes {
-		d.put(w.Key, w.Value, w.Delete)
-	}
-	return nil
-}
-
+// stateDisk is a storage of records as a State.
 type stateDisk struct{ *memory }
 
 func (d stateDisk) Apply(writes []store.Write) error {
-	for _, w := range writes {
-		d.put(w.Key, w.Value, w.Delete)
+	list := make([]record.Write, len(writes))
+	for i, w := range writes {
+		list[i] = record.Write(w)
 	}
-	return nil
+	return d.memory.Apply(list)
 }
 
 func newCluster(t *testing.T, n int) *cluster {
@@ -178,7 +141,7 @@ func (p *fakePeer) open() {
 	p.state.freeze(false)
 	mesh := p.c.key.ID()
 	kinds := append(membership.Kinds(mesh, func(r record.Record) record.Verdict { return p.Roster().Admit(r) }), Kinds(func([]string) error { return nil })...)
-	table, err := record.NewTable(record.Options{Storage: recordDisk{p.disk}, Key: p.key, Kinds: kinds, Rights: p, Publish: p.spread})
+	table, err := record.NewTable(record.Options{Storage: p.disk, Key: p.key, Kinds: kinds, Rights: p, Publish: p.spread})
 	if err != nil {
 		t.Fatal(err)
 	}

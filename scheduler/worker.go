@@ -63,7 +63,7 @@ func (w *worker) compare(ctx context.Context, v *view) (renewed []*run) {
 		if r == nil && !wanted {
 			continue
 		}
-		if !w.obey(uid, p.fence()) {
+		if obeyed := r != nil && r.fence == p.fence(); !obeyed && !w.obey(uid, p.fence()) {
 			continue
 		}
 		switch {

@@ -266,7 +266,7 @@ func (m *machine) defaultKey() (string, bool) {
 
 // admit joins the mesh of an invite and remembers it; whoever is in another
 // mesh must have left it.
-func (m *machine) admit(ctx context.Context, invite membership.Invite, carried []scheduler.Carried) (api p2p.Admission, err error) {
+func (m *machine) admit(ctx context.Context, invite membership.Invite, carried []scheduler.Carried) (p2p.Admission, error) {
 	admission, err := p2p.Join(ctx, m.identity, invite, m.Name, agent())
 	if err != nil {
 		return admission, err

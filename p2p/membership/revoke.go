@@ -98,6 +98,9 @@ func (r *Roster) Revoked(id peer.ID) bool {
 	return out
 }
 
+// AnyRevoked says whether anybody is.
+func (r *Roster) AnyRevoked() bool { return len(r.revoked) > 0 }
+
 // Void says whether a record does not stand, because its author was revoked:
 // everything but the proofs that others lean on, revocations that count, and
 // placements, whose epochs must not be counted anew and which the next leader
