@@ -15,7 +15,7 @@ import (
 
 // MemberMesh is what the control API needs of the mesh to change who is in it.
 type MemberMesh interface {
-	Revoke(target peer.ID) error
+	Revoke(target peer.ID, wipe bool) error
 	Recover(key membership.MeshKey) error
 	Invites() []p2p.InviteState
 	RevokeInvite(id string) error
@@ -67,7 +67,7 @@ func (c *Control) removePeer(r *http.Request) (scheduler.PeerState, error) {
 	if err != nil {
 		return found, err
 	}
-	return found, c.Members.Revoke(id)
+	return found, c.Members.Revoke(id, false)
 }
 
 func (c *Control) recover(r *http.Request) (struct{}, error) {

@@ -13,7 +13,8 @@ import (
 
 // Revoke takes a member out of the mesh for ever. What stands of its records is
 // written again in this peer's name; everything else that it ever signs is void.
-func (n *Node) Revoke(target peer.ID) error {
+// With wipe it is told to erase what it pulled.
+func (n *Node) Revoke(target peer.ID, wipe bool) error {
 	roster := n.Roster()
 	me, _ := roster.Member(n.self)
 	m, in := roster.Member(target)

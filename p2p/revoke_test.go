@@ -45,14 +45,14 @@ func TestRevoking(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	if err := cellar.Revoke(den.Self()); reasonOf(err) != "not_allowed" {
+	if err := cellar.Revoke(den.Self(), false); reasonOf(err) != "not_allowed" {
 		t.Errorf("revoked by one who is no admin: %v", err)
 	}
-	if err := attic.Revoke(attic.Self()); err == nil {
+	if err := attic.Revoke(attic.Self(), false); err == nil {
 		t.Error("revoked itself")
 	}
 	began := time.Now()
-	if err := attic.Revoke(den.Self()); err != nil {
+	if err := attic.Revoke(den.Self(), false); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, 2*time.Second, "den is out everywhere", func() bool {
