@@ -76,8 +76,12 @@ func (n *Node) contact(id peer.ID) ([]ma.Multiaddr, bool) {
 	return addrs, len(addrs) > 0
 }
 
-// NameOf is what a member calls itself, or the end of its id.
+// NameOf is what an admin has named a member, else what it calls itself, else
+// the end of its id.
 func (n *Node) NameOf(id peer.ID) string {
+	if name := n.settingsOf(id).name; name != "" {
+		return name
+	}
 	if c, ok := n.contactRecord(id); ok {
 		return c.Name
 	}

@@ -369,6 +369,11 @@ type Peer struct {
 	RTT time.Duration
 	// Silence is how long ago it last answered; negative if it never did.
 	Silence time.Duration
+	// Labels are what admins have written beside it; not to be changed.
+	Labels map[string]string
+	// Cordoned: no model is to be placed on it that does not run there. Draining:
+	// what runs there is to move away.
+	Cordoned, Draining bool
 }
 
 // Peers lists the members, this one included, by name.
@@ -379,7 +384,8 @@ func (n *Node) Peers() []Peer {
 	var peers []Peer
 	for _, m := range n.Roster().Members() {
 		m.Name = n.NameOf(m.ID)
-		p := Peer{Member: m, State: liveness.Gone, Silence: -1}
+		set := n.settingsOf(m.ID)
+		p := Peer{Member: m, State: liveness.Gone, Silence: -1, Labels: set.labels, Cordoned: set.cordoned, Draining: set.draining}
 		if m.ID == n.self {
 			p.Self, p.State, p.Silence = true, liveness.Alive, 0
 		} else if k := n.links.members[m.ID]; k != nil {
@@ -393,6 +399,7 @@ func (n *Node) Peers() []Peer {
 		}
 		peers = append(peers, p)
 	}
+	slices.SortStableFunc(peers, func(a, b Peer) int { return strings.Compare(a.Name, b.Name) })
 	return peers
 }
 

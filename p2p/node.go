@@ -79,10 +79,11 @@ type Node struct {
 	table *record.Table
 	dht   *dht.IpfsDHT
 
-	roster rosterCache
-	judge  *membership.Judge
-	rules  map[string]record.Rule // By kind.
-	placed string                 // The kind of placements, or "".
+	roster   rosterCache
+	settings settingsCache
+	judge    *membership.Judge
+	rules    map[string]record.Rule // By kind.
+	placed   string                 // The kind of placements, or "".
 
 	gossip   *gossip
 	links    *links
@@ -118,7 +119,7 @@ func New(o Options) (*Node, error) {
 	n.web = newWeb(n)
 
 	kinds := append(membership.Kinds(o.Mesh, func(r record.Record) record.Verdict { return n.Roster().Admit(r) }),
-		record.Kind{Name: KindContact, Rule: record.Owned, Owner: record.OwnerIsID, Check: checkContact})
+		record.Kind{Name: KindContact, Rule: record.Owned, Owner: record.OwnerIsID, Check: checkContact}, settingKind())
 	kinds = append(kinds, o.Kinds...)
 	for _, k := range kinds {
 		n.rules[k.Name] = k.Rule
