@@ -296,10 +296,13 @@ func (a *attempt) late(no *refusal) *refusal {
 // broken is an answer, or the wait for one, that ended by an error.
 func (a *attempt) broken(ctx context.Context, err error, resp *http.Response) *refusal {
 	var late *deadlineError
+	var barred *scheduler.Error
 	var no *refusal
 	switch {
 	case errors.As(context.Cause(ctx), &late):
 		no = refuse(scheduler.Timeout, "%s took too long: %s", a.who(), late)
+	case errors.As(err, &barred): // By the scheduler, which named this replica before.
+		no = refuse(barred.Why, "%s", barred.Message)
 	case errors.Is(err, errEventTooLong):
 		no = refuse(scheduler.EngineFailed, "%s sent an event of more than %d bytes", a.who(), maxEvent)
 	case resp != nil && !a.route.Local && resp.Trailer.Get(headerBroken) != "":

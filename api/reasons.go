@@ -52,6 +52,8 @@ func verdictOf(r scheduler.Reason) (verdict, bool) {
 		return verdict{http.StatusServiceUnavailable, typeServer, elsewhere, 5 * time.Second}, true
 	case scheduler.Draining:
 		return verdict{http.StatusServiceUnavailable, typeServer, elsewhere, 5 * time.Second}, true
+	case scheduler.Cordoned:
+		return verdict{http.StatusServiceUnavailable, typeServer, later, 30 * time.Second}, true
 	case scheduler.Busy:
 		return verdict{http.StatusServiceUnavailable, typeServer, elsewhere, 2 * time.Second}, true
 	case scheduler.Superseded:

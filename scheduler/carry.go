@@ -139,7 +139,7 @@ func (s *Scheduler) TakeIn(from peer.ID, list []Carried) error {
 	if len(list) > maxCarried {
 		return Errorf(InvalidRequest, "%d models at once: %d are the most", len(list), maxCarried)
 	}
-	if m, ok := s.Mesh.Roster().Member(from); !ok || m.Trust != membership.TrustReplicas {
+	if !s.newView().serves(from.String()) {
 		return Errorf(NotAllowed, "only a member with trust %q brings models along", membership.TrustReplicas)
 	}
 	s.takingIn.Lock()

@@ -139,11 +139,23 @@ func (s *Scheduler) mayChangeModels() error {
 	return nil
 }
 
+// mayHoldModels refuses whole models on a machine that may not have them.
+func (s *Scheduler) mayHoldModels(v *view) error {
+	if me := v.peer[s.self]; me != nil && !me.trusted() {
+		return Errorf(NotAllowed, "this machine's trust is %q: whole models are for peers with trust %q only", me.Trust, membership.TrustReplicas)
+	}
+	return nil
+}
+
 func (s *Scheduler) mayAdd(name string) error {
 	if err := s.mayChangeModels(); err != nil {
 		return err
 	}
-	if m := s.newView().find(name); m != nil {
+	v := s.newView()
+	if err := s.mayHoldModels(v); err != nil {
+		return err
+	}
+	if m := v.find(name); m != nil {
 		return Errorf(NameTaken, "the mesh has a model %q already: choose another name, or remove it first (relay model rm %s)", name, name)
 	}
 	return nil
@@ -171,8 +183,8 @@ func (s *Scheduler) Pull(ctx context.Context, name string, progress func(content
 	if err != nil {
 		return ModelState{}, Errorf(NotFound, "model %q: its CID is none", m.shown)
 	}
-	if member, _ := s.Mesh.Roster().Member(s.Mesh.Self()); member.Trust != membership.TrustReplicas {
-		return ModelState{}, Errorf(NotAllowed, "this machine's trust is %q: whole models go to peers with trust %q only", member.Trust, membership.TrustReplicas)
+	if err := s.mayHoldModels(v); err != nil {
+		return ModelState{}, err
 	}
 	if here, err := s.Content.Get(root); err == nil && here.Complete {
 		return s.Model(m.uid)

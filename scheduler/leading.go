@@ -23,6 +23,7 @@ const (
 type leading struct {
 	s       *Scheduler
 	setback map[replicaKey]*setback
+	drained map[string]time.Time // Since when a peer is drained; by peer.
 }
 
 type setback struct {
@@ -34,13 +35,16 @@ type setback struct {
 	well     time.Time // Since when it is ready again; zero while it is not.
 }
 
-func newLeading(s *Scheduler) *leading { return &leading{s: s, setback: map[replicaKey]*setback{}} }
+func newLeading(s *Scheduler) *leading {
+	return &leading{s: s, setback: map[replicaKey]*setback{}, drained: map[string]time.Time{}}
+}
 
 // decide writes the placements of the models that this peer leads.
 func (l *leading) decide(v *view) {
 	if !l.s.Mesh.Surveyed() {
 		return // Who seems gone may only not have been reached yet.
 	}
+	l.noteDrained(v, time.Now())
 	for _, m := range v.models {
 		if claim, mine := l.claim(v, m); mine {
 			l.order(v, m, claim)
@@ -53,13 +57,32 @@ func (l *leading) decide(v *view) {
 	}
 }
 
+// noteDrained remembers since when peers are drained.
+func (l *leading) noteDrained(v *view, now time.Time) {
+	for i := range v.peers {
+		p := &v.peers[i]
+		if _, known := l.drained[p.id]; p.Draining && !known {
+			l.drained[p.id] = now
+		}
+	}
+	for id := range l.drained {
+		if p := v.peer[id]; p == nil || !p.Draining {
+			delete(l.drained, id)
+		}
+	}
+}
+
 // claim works out whether this peer leads a model, and under which fence.
 func (l *leading) claim(v *view, m *modelView) (leadership.Fence, bool) {
 	current := v.placements[m.uid]
+	able := (*peerView).able
+	if !slices.ContainsFunc(v.peers, func(p peerView) bool { return !p.gone() && p.able() }) {
+		able = (*peerView).ableButDrained // Somebody has to say that nobody else is there.
+	}
 	var candidates []leadership.Candidate
 	for i := range v.peers {
 		p := &v.peers[i]
-		candidates = append(candidates, leadership.Candidate{ID: p.id, Able: p.able(), Alive: !p.gone(), Settled: p.advert.Settled})
+		candidates = append(candidates, leadership.Candidate{ID: p.id, Able: able(p), Alive: !p.gone(), Settled: p.advert.Settled})
 	}
 	d := leadership.Leader(m.uid, leadership.Claim{Peer: current.leader, Fence: current.fence()}, candidates)
 	return d.Fence, d.Leader == l.s.self
@@ -107,6 +130,7 @@ func (l *leading) snapshot(v *view, m *modelView, now time.Time) placement.Snaps
 		p := &v.peers[i]
 		view := placement.Peer{
 			ID: p.id, Name: p.Name, Alive: !p.gone(), Draining: p.advert.Draining, Trust: string(p.Trust),
+			Drained: p.Draining, Grace: now.Sub(l.drained[p.id]) < moveTime, Cordoned: p.Cordoned,
 			Engine: p.adverts && p.advert.NoEngine == "", NoEngine: p.advert.NoEngine,
 			Lent: p.advert.Lent, Free: p.advert.Room, Holds: slices.Contains(holders, p.id), Gone: v.gone(p.id, m.CID),
 		}
@@ -128,8 +152,13 @@ func (l *leading) snapshot(v *view, m *modelView, now time.Time) placement.Snaps
 				view.Runs = false
 			}
 		}
-		if back := l.setback[replicaKey{p.id, m.uid}]; back != nil && now.Before(back.until) {
-			view.Failed, view.FailedText = back.reason, back.text
+		if back := l.setback[replicaKey{p.id, m.uid}]; back != nil {
+			if now.Before(back.until) {
+				view.Failed, view.FailedText = back.reason, back.text
+			}
+			// Where nothing was found in its stead, it is there still: its engine
+			// is started again, also on a peer that is cordoned.
+			view.Placed = view.Placed || len(current.Peers) == 0
 		}
 		s.Peers = append(s.Peers, view)
 	}

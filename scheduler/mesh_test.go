@@ -45,6 +45,24 @@ type cluster struct {
 	cut   map[[2]int]bool
 	doubt map[int]bool // Peers that are suspect to the others.
 	mute  map[int]bool // Peers whose replica records do not arrive.
+	said  map[int]said // What admins have said of peers.
+}
+
+// said is what an admin may say of a peer; everybody has heard it.
+type said struct {
+	cordoned, draining bool
+	trust              membership.Trust // Empty means replicas.
+}
+
+// say changes what is said of a peer.
+func (c *cluster) say(p *fakePeer, what said) {
+	c.mu.Lock()
+	if c.said == nil {
+		c.said = map[int]said{}
+	}
+	c.said[p.index] = what
+	c.mu.Unlock()
+	c.signal()
 }
 
 type fakePeer struct {
@@ -303,7 +321,9 @@ func (p *fakePeer) Peers() []p2p.Peer {
 		case o == p || p.c.hears(p, o):
 			state = liveness.Alive
 		}
-		list = append(list, p2p.Peer{Member: m, Self: o == p, State: state})
+		said := p.c.said[o.index]
+		m.Trust = cmp.Or(said.trust, m.Trust)
+		list = append(list, p2p.Peer{Member: m, Self: o == p, State: state, Cordoned: said.cordoned, Draining: said.draining})
 	}
 	return list
 }

@@ -154,6 +154,11 @@ const (
 	planEvery = time.Second
 	// drainTime is how long a replica that is to stop may finish requests.
 	drainTime = 30 * time.Second
-	// stopTime bounds the end of an engine.
+	// stopTime bounds the end of an engine, cutTime that of one which must not
+	// serve any more.
 	stopTime = 10 * time.Second
+	cutTime  = 500 * time.Millisecond
+	// moveTime is how long a peer that is drained serves on while no other is
+	// ready in its stead. What it runs then finishes its requests (drainTime).
+	moveTime = 2 * time.Minute
 )

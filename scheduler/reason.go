@@ -30,6 +30,8 @@ const (
 	PeerGone Reason = "peer_gone"
 	// Draining: the peer finishes what it has and takes nothing new.
 	Draining Reason = "draining"
+	// Cordoned: an admin has the peer take nothing that does not run there.
+	Cordoned Reason = "cordoned"
 	// Busy: every slot is taken and the queue is full.
 	Busy Reason = "busy"
 	// Superseded: an order under a lower fence than one already obeyed.
@@ -88,7 +90,7 @@ const (
 	// RecordInvalid: a record's signature, size or form is wrong.
 	RecordInvalid Reason = "record_invalid"
 
-	// NameTaken: another model of the mesh has that name.
+	// NameTaken: another model, or another machine, of the mesh has that name.
 	NameTaken Reason = "name_taken"
 	// FileInvalid: not a GGUF, or one that is cut short or lies.
 	FileInvalid Reason = "file_invalid"
@@ -109,7 +111,7 @@ const (
 // Reasons lists every Reason once, in the order of their declaration.
 func Reasons() []Reason {
 	return []Reason{
-		ModelNotFound, ModelLoading, NoHolder, NoCapacity, NoEngine, EngineFailed, PeerGone, Draining, Busy,
+		ModelNotFound, ModelLoading, NoHolder, NoCapacity, NoEngine, EngineFailed, PeerGone, Draining, Cordoned, Busy,
 		Superseded, Timeout, Internal,
 		InvalidRequest, RequestTooLarge, RouteNotFound, MethodNotAllowed, MissingKey, InvalidKey, ForbiddenOrigin,
 		HopRefused, ContextLength, QuotaExceeded, CannotContinue,

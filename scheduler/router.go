@@ -135,7 +135,7 @@ func (s *Scheduler) pick(v *view, m *modelView, excluded func(replicaView) bool)
 			if err != nil {
 				continue
 			}
-			route.Client = s.Mesh.HTTP(id)
+			route.Client = s.cuttable(r.peer, s.Mesh.HTTP(id))
 		}
 		back := s.traffic.send(r.peer, m.uid)
 		route.Done = func(error) {
@@ -178,7 +178,7 @@ func (s *Scheduler) outlook(v *view, m *modelView) (prospect, *Error) {
 	})
 	switch {
 	case coming: // Whoever leads: it is served as soon as it is up.
-	case !placed || leader == nil || !leader.alive():
+	case !placed || !v.inForce(p) || !leader.alive():
 		return election, &Error{Why: ModelLoading, Retry: RetryLater, RetryAfter: 5 * time.Second,
 			Message: fmt.Sprintf("model %q: its leader is being elected", m.shown)}
 	case len(p.Peers) == 0:
@@ -195,6 +195,9 @@ func (s *Scheduler) Serve(_ context.Context, uid string) (Lease, error) {
 	m := v.model[uid]
 	if m == nil {
 		return Lease{}, &Error{Why: ModelNotFound, Message: "this peer knows no such model", Retry: RetryElsewhere}
+	}
+	if s.barred(v) {
+		return Lease{}, &Error{Why: NotAllowed, Message: "this peer may not serve others' requests any more", Retry: RetryElsewhere}
 	}
 	process, leave := s.occupy(uid)
 	if process == nil {

@@ -26,6 +26,7 @@ type Scheduler struct {
 	advert    *advertiser
 	decisions *decisions
 	traffic   *traffic
+	cuts      *cuts
 
 	mu      sync.Mutex
 	view    *view         // As of the last look at the mesh.
@@ -52,7 +53,7 @@ func New(o Options) (*Scheduler, error) {
 	s := &Scheduler{
 		Options: o, self: o.Mesh.Self().String(), log: o.Log, started: time.Now(),
 		changed: make(chan struct{}), kick: make(chan struct{}, 1), ready: make(chan struct{}), ended: make(chan struct{}),
-		decisions: newDecisions(), traffic: newTraffic(),
+		decisions: newDecisions(), traffic: newTraffic(), cuts: newCuts(),
 	}
 	s.ledger = ledger.New(0)
 	s.lead = newLeading(s)
@@ -129,6 +130,7 @@ func (s *Scheduler) look() *view {
 	close(s.changed)
 	s.changed = make(chan struct{})
 	s.mu.Unlock()
+	s.cuts.judge(v)
 	s.decisions.note(v)
 	return v
 }
@@ -138,6 +140,16 @@ func (s *Scheduler) latest() (*view, <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.view, s.changed
+}
+
+// barred says whether this peer may not run whole models any more, and what it
+// runs has to end at once: its trust is another, or it was taken out of the mesh.
+// One that leaves by itself ends in good order.
+func (s *Scheduler) barred(v *view) bool {
+	if me := v.peer[s.self]; me != nil {
+		return !me.trusted()
+	}
+	return s.Mesh.Roster().Revoked(s.Mesh.Self())
 }
 
 // forgetFormerLife takes back what this peer said of its replicas before it was

@@ -1,6 +1,8 @@
 package scheduler
 
 import (
+	"fmt"
+	"maps"
 	"slices"
 
 	"relay/p2p/liveness"
@@ -8,22 +10,32 @@ import (
 
 // PeerState is one peer as people and programs are shown it.
 type PeerState struct {
-	ID      string      `json:"id"`
-	Name    string      `json:"name"`
-	Role    string      `json:"role"`
-	Trust   string      `json:"trust"`
-	State   string      `json:"state"`
-	Self    bool        `json:"self"`
-	Memory  MemoryState `json:"memory"`
-	Disk    DiskState   `json:"disk"`
-	Cores   int         `json:"cores"`
-	Devices []Device    `json:"devices"`
-	Engine  Build       `json:"engine"`
+	ID    string `json:"id"`
+	Name  string `json:"name"`
+	Role  string `json:"role"`
+	Trust string `json:"trust"`
+	// State is alive, draining (alive, and it takes nothing new), suspect or gone.
+	State string `json:"state"`
+	// Cordoned: an admin has nothing placed there that does not run there.
+	// Draining: an admin has what runs there moved away.
+	Cordoned bool `json:"cordoned"`
+	Draining bool `json:"draining"`
+	// Labels are what admins have written beside it.
+	Labels  map[string]string `json:"labels"`
+	Self    bool              `json:"self"`
+	Memory  MemoryState       `json:"memory"`
+	Disk    DiskState         `json:"disk"`
+	Cores   int               `json:"cores"`
+	Devices []Device          `json:"devices"`
+	Engine  Build             `json:"engine"`
 	// NoEngine is why the peer lends nothing, in a sentence.
 	NoEngine string    `json:"no_engine,omitempty"`
 	Link     LinkState `json:"link"`
 	// LastSeen is the seconds since the peer last answered; null if it never did.
 	LastSeen *float64 `json:"last_seen_s"`
+	// Behind is how many records the peer lacked or had older when it was asked;
+	// null where it was not asked or did not answer. It has them now.
+	Behind *int `json:"behind"`
 }
 
 // MemoryState is in bytes: what the machine has, what is free for models, and
@@ -107,9 +119,11 @@ func peerState(p *peerView) PeerState {
 		ID: p.id, Name: p.Name, Role: string(p.Role), Trust: string(p.Trust), State: string(p.State), Self: p.Self,
 		Memory: MemoryState{p.advert.Total, p.advert.Room, p.advert.Lent}, Disk: DiskState{p.advert.DiskTotal, p.advert.DiskFree},
 		Cores: p.advert.Cores, Devices: append([]Device{}, p.advert.Devices...), Engine: p.advert.Engine, NoEngine: p.advert.NoEngine,
-		Link: LinkState{Path: "none", Transport: p.Transport},
+		Link:     LinkState{Path: "none", Transport: p.Transport},
+		Cordoned: p.Cordoned, Draining: p.Draining, Labels: map[string]string{},
 	}
-	if p.advert.Draining && p.State == liveness.Alive {
+	maps.Copy(state.Labels, p.Labels)
+	if (p.advert.Draining || p.Draining) && p.State == liveness.Alive {
 		state.State = "draining"
 	}
 	switch {
@@ -158,9 +172,12 @@ func (s *Scheduler) modelState(v *view, m *modelView) ModelState {
 		Replicas: []ReplicaState{}, Holders: append([]string{}, v.wholeHolders(m.CID)...),
 	}
 	slices.Sort(state.Holders)
-	if p, ok := v.placements[m.uid]; ok {
+	switch p, ok := v.placements[m.uid]; {
+	case ok && v.inForce(p):
 		state.Leader = &LeaderState{p.leader, p.version[0]}
 		state.Placed = p.Text
+	case ok:
+		state.Placed = fmt.Sprintf("model %q: nobody leads it; its last leader may lead no more", m.shown)
 	}
 	here := s.InFlight()
 	for _, r := range m.replicas {

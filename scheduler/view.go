@@ -37,10 +37,14 @@ func (p *peerView) alive() bool { return p.State == liveness.Alive }
 
 func (p *peerView) gone() bool { return p.State == liveness.Gone }
 
-// able says whether the peer may lead and run whole models.
-func (p *peerView) able() bool {
-	return p.Trust == membership.TrustReplicas && p.adverts && !p.advert.Draining
-}
+// trusted says whether the peer may see prompts, lead, and run whole models.
+func (p *peerView) trusted() bool { return p.Trust == membership.TrustReplicas }
+
+// able says whether the peer may lead and have models placed on it.
+func (p *peerView) able() bool { return p.ableButDrained() && !p.Draining }
+
+// ableButDrained leaves out of account that an admin wants the peer empty.
+func (p *peerView) ableButDrained() bool { return p.trusted() && p.adverts && !p.advert.Draining }
 
 type modelView struct {
 	Model
@@ -96,7 +100,7 @@ func (s *Scheduler) newView() *view {
 	v.nameModels()
 	for _, r := range table.List(KindReplica) {
 		owner, uid, _ := splitPair(r.ID)
-		if m := v.model[uid]; m != nil && v.peer[owner] != nil {
+		if m := v.model[uid]; m != nil && v.serves(owner) { // What others say counts for nothing.
 			if state, err := decode[Replica](r.Record); err == nil {
 				m.replicas = append(m.replicas, replicaView{state, owner, r.Version})
 			}
@@ -118,6 +122,16 @@ func (s *Scheduler) newView() *view {
 	}
 	return v
 }
+
+// serves says whether a peer is a member that may be sent requests, if it has a
+// replica and is alive.
+func (v *view) serves(id string) bool {
+	p := v.peer[id]
+	return p != nil && p.trusted()
+}
+
+// inForce says whether a placement is an order: its author may still lead.
+func (v *view) inForce(p placementView) bool { return v.serves(p.leader) }
 
 // nameModels gives every model the name it is asked for by. Where two have one
 // name, made on two sides of a cut, the older record owns it; the other is

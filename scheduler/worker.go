@@ -34,9 +34,10 @@ type run struct {
 	order   record.Version // The placement that is obeyed.
 	fence   leadership.Fence
 	cancel  context.CancelFunc
-	process Process // Set while requests may go there.
-	failed  bool    // It ended by itself and waits for a new order.
-	told    Replica // What the mesh was last told; zero while that is nothing.
+	cut     chan struct{} // Closed when its requests may not even finish.
+	process Process       // Set while requests may go there.
+	failed  bool          // It ended by itself and waits for a new order.
+	told    Replica       // What the mesh was last told; zero while that is nothing.
 
 	// telling is held while the record is written, so that records are written
 	// in the order of what they say. It is taken before worker.mu.
@@ -44,6 +45,16 @@ type run struct {
 }
 
 func newWorker(s *Scheduler) *worker { return &worker{s: s, runs: map[string]*run{}} }
+
+// stopNow ends a run without letting its requests finish; worker.mu is held.
+func (r *run) stopNow() {
+	select {
+	case <-r.cut:
+	default:
+		close(r.cut)
+	}
+	r.cancel()
+}
 
 // carryOut starts what is placed here and stops what no longer is.
 func (w *worker) carryOut(ctx context.Context, v *view) {
@@ -56,7 +67,16 @@ func (w *worker) carryOut(ctx context.Context, v *view) {
 func (w *worker) compare(ctx context.Context, v *view) (renewed []*run) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.s.barred(v) { // Whoever leads, and whatever is ordered.
+		for _, r := range w.runs {
+			r.stopNow()
+		}
+		return nil
+	}
 	for uid, p := range v.placements {
+		if !v.inForce(p) {
+			continue
+		}
 		m := v.model[uid]
 		r := w.runs[uid]
 		wanted := m != nil && slices.Contains(p.Peers, w.s.self)
@@ -117,7 +137,7 @@ func (w *worker) obey(uid string, fence leadership.Fence) bool {
 
 func (w *worker) start(ctx context.Context, m *modelView, p placementView) {
 	ctx, cancel := context.WithCancel(ctx)
-	r := &run{uid: m.uid, model: m.Model, name: m.shown, order: p.version, fence: p.fence(), cancel: cancel}
+	r := &run{uid: m.uid, model: m.Model, name: m.shown, order: p.version, fence: p.fence(), cancel: cancel, cut: make(chan struct{})}
 	w.runs[m.uid] = r
 	w.wait.Go(func() {
 		defer cancel()
@@ -193,14 +213,22 @@ func (w *worker) serve(ctx context.Context, r *run) error {
 	w.tell(r, Replica{State: StateDraining, Device: process.Device()})
 	drained := time.NewTimer(drainTime)
 	defer drained.Stop()
+	grace := stopTime
 	select {
-	case <-w.s.traffic.quiet(r.uid):
-	case <-drained.C:
-	case <-process.Done():
+	case <-r.cut: // Looked at first: there may be nothing to wait for.
+		grace = cutTime
+	default:
+		select {
+		case <-w.s.traffic.quiet(r.uid):
+		case <-drained.C:
+		case <-process.Done():
+		case <-r.cut:
+			grace = cutTime
+		}
 	}
-	stop, cancel := context.WithTimeout(context.Background(), stopTime)
+	stop, cancel := context.WithTimeout(context.Background(), grace)
 	defer cancel()
-	if err := process.Stop(stop); err != nil {
+	if err := process.Stop(stop); err != nil && grace == stopTime {
 		w.s.log.Error("engine not stopped", "model", r.name, "error", err)
 	}
 	return nil
@@ -261,9 +289,13 @@ func (w *worker) withdraw(r *run) {
 
 // stopAll ends every run and returns when their engines are gone.
 func (w *worker) stopAll() {
+	stop := (*run).stopNow
+	if !w.s.barred(w.s.newView()) {
+		stop = func(r *run) { r.cancel() }
+	}
 	w.mu.Lock()
 	for _, r := range w.runs {
-		r.cancel()
+		stop(r)
 	}
 	w.mu.Unlock()
 	w.wait.Wait()

@@ -8,6 +8,7 @@ const (
 	noEngine   = "no_engine"
 	peerGone   = "peer_gone"
 	draining   = "draining"
+	cordoned   = "cordoned"
 	notAllowed = "not_allowed"
 )
 
@@ -27,7 +28,13 @@ type Snapshot struct{ Peers []Peer }
 type Peer struct {
 	ID, Name string
 	Alive    bool
+	// Draining: it is going, and runs nothing any more.
 	Draining bool
+	// Drained: an admin wants it empty. While there is Grace it serves what it
+	// serves until other peers are ready in its stead.
+	Drained, Grace bool
+	// Cordoned: it takes no model but those that run there or are placed there.
+	Cordoned bool
 	// Trust is replicas, shard-only or client.
 	Trust string
 	// Engine says that there is a usable build; NoEngine why there is none.
@@ -53,11 +60,13 @@ type Peer struct {
 
 // Plan is where the model is to run.
 type Plan struct {
-	// Peers run one whole replica each; at most Min, fewer where no more can.
+	// Peers run one whole replica each; at most Min, fewer where no more can. Those
+	// that are drained and still serve come last, beside the ones that are to be
+	// ready in their stead.
 	Peers []string
 	// Text says why, in one sentence.
 	Text string
-	// Reason is why nothing runs; empty when Peers is not.
+	// Reason is why nothing runs, or is about to run no more; else empty.
 	Reason string
 }
 

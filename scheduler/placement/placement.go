@@ -10,31 +10,61 @@ import (
 // Place chooses peers for a model: those that run it already, ready ones first
 // and of these the ones where it is placed, then those with the most memory left, then by id. The rejections are in the
 // order of the peers' ids; a peer that could run the model and is not needed is
-// in neither list.
+// in neither list, nor is one that only serves until another is ready.
 func Place(m Model, s Snapshot) (Plan, []Rejection) {
 	peers := slices.SortedFunc(slices.Values(s.Peers), func(a, b Peer) int { return cmp.Compare(a.ID, b.ID) })
 	source := slices.ContainsFunc(peers, func(p Peer) bool { return p.Holds && p.Alive })
 	var fit []Peer
-	var rejections []Rejection
 	for _, p := range peers {
-		if reason, text := reject(m, p, source); reason != "" {
-			rejections = append(rejections, Rejection{p.ID, reason, text})
-		} else {
+		if reason, _ := reject(m, p, source); reason == "" {
 			fit = append(fit, p)
 		}
-	}
-	if len(fit) == 0 {
-		return nowhere(m, peers), rejections
 	}
 	slices.SortStableFunc(fit, func(a, b Peer) int {
 		return cmp.Or(first(a.Ready, b.Ready), first(a.Placed, b.Placed), first(a.Runs, b.Runs), cmp.Compare(b.Free, a.Free))
 	})
 	chosen := fit[:min(len(fit), wanted(m))]
-	plan := Plan{Text: chosenText(m, chosen)}
-	for _, p := range chosen {
+	stand := standIns(m, peers, chosen)
+	var plan Plan
+	switch {
+	case len(chosen) > 0:
+		plan.Text = chosenText(m, chosen, stand)
+	case len(stand) > 0:
+		plan.Reason, plan.Text = draining, lastText(m, peers, stand)
+	default:
+		plan = nowhere(m, peers)
+	}
+	for _, p := range slices.Concat(chosen, stand) {
 		plan.Peers = append(plan.Peers, p.ID)
 	}
+	var rejections []Rejection
+	for _, p := range peers {
+		if reason, text := reject(m, p, source); reason != "" && !slices.Contains(plan.Peers, p.ID) {
+			rejections = append(rejections, Rejection{p.ID, reason, text})
+		}
+	}
 	return plan, rejections
+}
+
+// standIns are the drained peers that go on serving: as many as there are
+// replicas that are not ready elsewhere yet.
+func standIns(m Model, peers, chosen []Peer) []Peer {
+	missing := wanted(m)
+	for _, p := range chosen {
+		if p.Ready {
+			missing--
+		}
+	}
+	var stand []Peer
+	for _, p := range peers {
+		if p.Drained && p.Grace && p.Ready && p.Failed == "" && missing > len(stand) {
+			p.Drained = false
+			if reason, _ := unable(p); reason == "" {
+				stand = append(stand, p)
+			}
+		}
+	}
+	return stand
 }
 
 // wanted is the number of replicas asked for.
@@ -88,6 +118,10 @@ func unable(p Peer) (reason, text string) {
 		return notAllowed, fmt.Sprintf("%s may not run whole models (its trust is %s)", p.Name, p.Trust)
 	case p.Draining:
 		return draining, fmt.Sprintf("%s is draining", p.Name)
+	case p.Drained:
+		return draining, fmt.Sprintf("%s is drained", p.Name)
+	case p.Cordoned && !p.Runs && !p.Placed:
+		return cordoned, fmt.Sprintf("%s is cordoned", p.Name)
 	case !p.Engine:
 		return noEngine, fmt.Sprintf("%s has no engine: %s", p.Name, cmp.Or(p.NoEngine, "it has not said why"))
 	}
@@ -107,8 +141,8 @@ func lacks(m Model, p Peer) (reason, text string) {
 	return "", ""
 }
 
-// chosenText is the sentence for a plan.
-func chosenText(m Model, chosen []Peer) string {
+// chosenText is the sentence for a plan, with the peers that serve until then.
+func chosenText(m Model, chosen, stand []Peer) string {
 	var stays, new []string
 	for _, p := range chosen {
 		if p.Runs {
@@ -128,24 +162,39 @@ func chosenText(m Model, chosen []Peer) string {
 	if len(chosen) < wanted(m) {
 		text += fmt.Sprintf("; no more than %d of %d replicas find a place", len(chosen), wanted(m))
 	}
+	if len(stand) > 0 {
+		text += fmt.Sprintf("; %s drained and %s until then", are(stand), agree(stand, "serves", "serve"))
+	}
 	return text
+}
+
+// lastText is the sentence for a model that nobody can take over from the peers
+// that are drained.
+func lastText(m Model, peers, stand []Peer) string {
+	return fmt.Sprintf("model %q: %s drained and nobody else can take it, so that it soon stops there%s", m.Name, are(stand), pullHint(m, peers))
+}
+
+// are says of peers that they are.
+func are(peers []Peer) string { return list(namesOf(peers)) + " " + agree(peers, "is", "are") }
+
+func agree(peers []Peer, one, more string) string {
+	if len(peers) == 1 {
+		return one
+	}
+	return more
 }
 
 // nowhere is the plan where no peer can run the model: its sentence names what
 // would have to change.
 func nowhere(m Model, peers []Peer) Plan {
 	var here, away []Peer // that hold the file
-	var pullers []string  // that could run it if they held it
 	var lost []string     // what became of files that were held
 	for _, p := range peers {
-		reason, _ := unable(p)
 		switch {
 		case p.Holds && p.Alive:
 			here = append(here, p)
 		case p.Holds:
 			away = append(away, p)
-		case reason == "" && m.Need <= p.Free && m.Need <= p.Lent:
-			pullers = append(pullers, p.Name)
 		}
 		if p.Gone != "" {
 			lost = append(lost, fmt.Sprintf("on %s %s", p.Name, p.Gone))
@@ -155,9 +204,7 @@ func nowhere(m Model, peers []Peer) Plan {
 	switch {
 	case len(here) > 0:
 		plan.Reason, plan.Text = unserved(m, here)
-		if len(pullers) > 0 {
-			plan.Text += fmt.Sprintf(" (relay model pull %s on %s, where it would fit)", m.Name, list(pullers))
-		}
+		plan.Text += pullHint(m, peers)
 	case len(away) > 0:
 		plan.Text = fmt.Sprintf("the peers that hold it whole do not answer: %s", list(namesOf(away)))
 	default:
@@ -170,8 +217,25 @@ func nowhere(m Model, peers []Peer) Plan {
 	return plan
 }
 
+// pullHint names the peers that could run the model if they held it.
+func pullHint(m Model, peers []Peer) string {
+	var pullers []string
+	for _, p := range peers {
+		if reason, _ := unable(p); !p.Holds && reason == "" && m.Need <= p.Free && m.Need <= p.Lent {
+			pullers = append(pullers, p.Name)
+		}
+	}
+	if len(pullers) == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" (relay model pull %s on %s, where it would fit)", m.Name, list(pullers))
+}
+
 // unserved is why none of the holders that answer can run the model.
 func unserved(m Model, holders []Peer) (reason, text string) {
+	if !slices.ContainsFunc(holders, func(p Peer) bool { reason, _ := unable(p); return !p.Drained || reason != draining }) {
+		return draining, fmt.Sprintf("%s drained and nobody else that answers holds the file", are(holders))
+	}
 	// Where it is only the memory, the two figures say it all.
 	var best *Peer
 	for i := range holders {
@@ -204,7 +268,7 @@ func unserved(m Model, holders []Peer) (reason, text string) {
 		}
 		texts = append(texts, text)
 	}
-	for _, r := range []string{noCapacity, failed, draining, noEngine, notAllowed} {
+	for _, r := range []string{noCapacity, failed, draining, cordoned, noEngine, notAllowed} {
 		if reasons[r] {
 			reason = r
 			break

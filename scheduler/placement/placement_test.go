@@ -30,6 +30,10 @@ func vanished(p *placement.Peer) {
 	p.Holds, p.Gone = false, "/models/qwen.gguf vanished"
 }
 func drains(p *placement.Peer)  { p.Draining = true }
+func drained(p *placement.Peer) { p.Drained = true }
+func leaves(p *placement.Peer)  { p.Drained, p.Grace = true, true }
+func cordons(p *placement.Peer) { p.Cordoned = true }
+func placed(p *placement.Peer)  { p.Placed = true }
 func client(p *placement.Peer)  { p.Trust = "client" }
 func bare(p *placement.Peer)    { p.Engine, p.NoEngine = false, "no llama-server in PATH" }
 func runs(p *placement.Peer)    { p.Runs = true }
@@ -64,6 +68,34 @@ func TestPlace(t *testing.T) {
 		{"what drains moves", 8, 0, peers{peer("attic", 16, 9, ready, drains), peer("den", 32, 32)}, "den", "",
 			`model "qwen": goes to den (holds the file, 32.0 GiB free of 32.0 GiB lent); 8.0 GiB needed`,
 			[]string{"draining", "attic is draining"}},
+		{"drained, it serves until another is ready", 8, 0, peers{peer("attic", 16, 9, ready, leaves), peer("den", 32, 32, runs)}, "den attic", "",
+			`model "qwen": stays on den; attic is drained and serves until then`, nil},
+		{"drained, another is ready", 8, 0, peers{peer("attic", 16, 9, ready, leaves), peer("den", 32, 32, ready)}, "den", "",
+			`model "qwen": stays on den`, []string{"draining", "attic is drained"}},
+		{"drained for too long", 8, 0, peers{peer("attic", 16, 9, ready, drained), peer("den", 32, 32, runs)}, "den", "",
+			`model "qwen": stays on den`, []string{"draining", "attic is drained"}},
+		{"drained while it loads", 8, 0, peers{peer("attic", 16, 9, runs, leaves), peer("den", 32, 32)}, "den", "",
+			`model "qwen": goes to den (holds the file, 32.0 GiB free of 32.0 GiB lent); 8.0 GiB needed`, []string{"draining", "attic is drained"}},
+		{"drained, nobody else", 8, 0, peers{peer("attic", 16, 9, ready, leaves), peer("den", 32, 2)}, "attic", "draining",
+			`model "qwen": attic is drained and nobody else can take it, so that it soon stops there`,
+			[]string{"no_capacity", "8.0 GiB needed, den has 2.0 GiB free now of the 32.0 GiB it lends"}},
+		{"drained for too long, nobody else", 8, 0, peers{peer("attic", 16, 9, ready, drained), peer("den", 32, 32, empty)}, "", "draining",
+			`model "qwen": attic is drained and nobody else that answers holds the file (relay model pull qwen on den, where it would fit)`,
+			[]string{"draining", "attic is drained", "no_holder", "den does not hold the file (relay model pull qwen there)"}},
+		{"drained, and it may not see models", 8, 0, peers{peer("attic", 16, 9, ready, leaves, client)}, "", "not_allowed",
+			`model "qwen": runs nowhere: attic may not run whole models (its trust is client)`,
+			[]string{"not_allowed", "attic may not run whole models (its trust is client)"}},
+		{"two replicas, both drained", 8, 2, peers{peer("attic", 16, 9, ready, leaves), peer("den", 32, 32, ready, leaves), peer("lab", 16, 16, runs)},
+			"lab attic den", "", `model "qwen": stays on lab; no more than 1 of 2 replicas find a place; attic and den are drained and serve until then`, nil},
+		{"cordoned", 8, 0, peers{peer("attic", 64, 64, cordons), peer("den", 32, 32)}, "den", "",
+			`model "qwen": goes to den (holds the file, 32.0 GiB free of 32.0 GiB lent); 8.0 GiB needed`, []string{"cordoned", "attic is cordoned"}},
+		{"cordoned, what runs stays", 8, 0, peers{peer("attic", 16, 9, ready, cordons), peer("den", 32, 32)}, "attic", "",
+			`model "qwen": stays on attic`, nil},
+		{"cordoned, what is placed there is started again", 8, 0, peers{peer("attic", 16, 9, placed, cordons), peer("den", 32, 4)}, "attic", "",
+			`model "qwen": goes to attic (holds the file, 9.0 GiB free of 16.0 GiB lent); 8.0 GiB needed`,
+			[]string{"no_capacity", "8.0 GiB needed, den has 4.0 GiB free now of the 32.0 GiB it lends"}},
+		{"all cordoned", 8, 0, peers{peer("attic", 16, 9, cordons)}, "", "cordoned",
+			`model "qwen": runs nowhere: attic is cordoned`, []string{"cordoned", "attic is cordoned"}},
 		{"two replicas", 8, 2, peers{peer("attic", 16, 1, ready), peer("den", 32, 32), peer("lab", 16, 16)}, "attic den", "",
 			`model "qwen": stays on attic, and goes to den (holds the file, 32.0 GiB free of 32.0 GiB lent); 8.0 GiB needed`, nil},
 		{"not as many as wanted", 8, 3, peers{peer("attic", 16, 1, ready), peer("den", 32, 32)}, "attic den", "",
@@ -167,6 +199,9 @@ func anyPeer(t *rapid.T, i int) placement.Peer {
 	p.Runs = rapid.Float64().Draw(t, "runs") < 0.2
 	p.Ready = p.Runs && rapid.Bool().Draw(t, "ready")
 	p.Placed = rapid.Float64().Draw(t, "placed") < 0.2
+	p.Cordoned = rapid.Float64().Draw(t, "cordoned") < 0.2
+	p.Drained = rapid.Float64().Draw(t, "drained") < 0.2
+	p.Grace = rapid.Bool().Draw(t, "grace")
 	return p
 }
 
@@ -190,7 +225,18 @@ func TestPlans(t *testing.T) {
 		if again, r := placement.Place(m, other); !reflect.DeepEqual(plan, again) || !reflect.DeepEqual(rejections, r) {
 			t.Fatalf("the order of the peers matters:\n%+v %+v\n%+v %+v", plan, rejections, again, r)
 		}
-		if (len(plan.Peers) == 0) != (plan.Reason != "") || plan.Text == "" || len(plan.Peers) > max(1, m.Min) {
+		if len(plan.Peers) == 0 && plan.Reason == "" || plan.Text == "" {
+			t.Fatalf("%+v", plan)
+		}
+		// Drained peers serve on only while others are not ready in their stead.
+		lasting := slices.DeleteFunc(slices.Clone(plan.Peers), func(id string) bool { return byID[id].Drained })
+		standing, ready := len(plan.Peers)-len(lasting), 0
+		for _, id := range lasting {
+			if byID[id].Ready {
+				ready++
+			}
+		}
+		if len(lasting) > max(1, m.Min) || standing > 0 && standing+ready > max(1, m.Min) || len(lasting) > 0 && plan.Reason != "" {
 			t.Fatalf("%+v", plan)
 		}
 		rejected := make(map[string]bool)
@@ -207,7 +253,8 @@ func TestPlans(t *testing.T) {
 				t.Fatalf("%s is there twice", id)
 			}
 			chosen[id] = true
-			if !p.Alive || p.Draining || p.Trust != "replicas" || !p.Engine || !p.Holds && !p.Runs || p.Failed != "" || !p.Runs && m.Need > p.Free {
+			if !p.Alive || p.Draining || p.Trust != "replicas" || !p.Engine || !p.Holds && !p.Runs || p.Failed != "" || !p.Runs && m.Need > p.Free ||
+				p.Drained && (!p.Grace || !p.Ready) || p.Cordoned && !p.Runs && !p.Placed {
 				t.Fatalf("chosen: %+v for %d", p, m.Need)
 			}
 		}
@@ -216,10 +263,10 @@ func TestPlans(t *testing.T) {
 				continue
 			}
 			// Could run it and is not needed: those chosen come before it.
-			if len(plan.Peers) < max(1, m.Min) {
+			if len(lasting) < max(1, m.Min) {
 				t.Fatalf("%s was passed over", id)
 			}
-			for _, c := range plan.Peers {
+			for _, c := range lasting {
 				q := byID[c]
 				alike := p.Runs == q.Runs && p.Ready == q.Ready
 				if p.Ready && !q.Ready || alike && p.Placed && !q.Placed || alike && p.Placed == q.Placed && p.Free > q.Free {
