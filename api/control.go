@@ -30,6 +30,13 @@ type ControlMesh interface {
 	Table() *record.Table
 	Invite(p2p.InviteOptions) (invite membership.Invite, lanOnly bool, err error)
 	Control(peer.ID) http.RoundTripper
+	// InStep compares records with a member that is linked now: behind is how
+	// many it lacked or had older. It fails at once where there is no link.
+	InStep(ctx context.Context, id peer.ID) (behind int, err error)
+	// Blamed lists the members that sent what no honest one sends.
+	Blamed() []p2p.Blame
+	// Contacts are the other members that can be dialled.
+	Contacts() []peer.AddrInfo
 }
 
 // ControlScheduler is what the control API needs of the scheduler.
@@ -39,6 +46,9 @@ type ControlScheduler interface {
 	Model(name string) (scheduler.ModelState, error)
 	Decisions() []scheduler.Decision
 	InFlight() map[string]int
+	// LastCopies names the models of which a peer has pulled the only whole copy
+	// within reach.
+	LastCopies(id string) []string
 	Add(ctx context.Context, o scheduler.AddOptions, progress func(content.Progress)) (scheduler.ModelState, error)
 	Pull(ctx context.Context, name string, progress func(content.Progress)) (scheduler.ModelState, error)
 	Remove(name string, files, lastCopy bool) (scheduler.Removed, error)
@@ -62,9 +72,10 @@ type Control struct {
 	Join func(ctx context.Context, invite membership.Invite) (JoinAnswer, error)
 	// ForgetInvite drops the invite that is kept for the next start.
 	ForgetInvite func() error
-	// Members changes who is in the mesh; Leave takes this machine out of it.
+	// Members changes who is in the mesh; Leave takes this machine out of it, and
+	// with wipe erases what it has of it.
 	Members MemberMesh
-	Leave   func() error
+	Leave   func(wipe bool) error
 	// Down asks the whole program to stop.
 	Down func()
 	Log  *slog.Logger
@@ -95,15 +106,20 @@ func (q InviteRequest) check() error {
 	case q.TTLSeconds < 0 || q.TTLSeconds > int64(MaxInviteTTL/time.Second):
 		return scheduler.Errorf(scheduler.InvalidRequest, "an invite for %d seconds: 1 to %d are possible", q.TTLSeconds, MaxInviteTTL/time.Second)
 	}
-	switch q.Role {
+	return checkRights(q.Role, q.Trust)
+}
+
+// checkRights names what is no role or no trust; either may be empty.
+func checkRights(role membership.Role, trust membership.Trust) error {
+	switch role {
 	case "", membership.RoleAdmin, membership.RoleMember:
 	default:
-		return scheduler.Errorf(scheduler.InvalidRequest, "%q is no role: %s or %s", q.Role, membership.RoleAdmin, membership.RoleMember)
+		return scheduler.Errorf(scheduler.InvalidRequest, "%q is no role: %s or %s", role, membership.RoleAdmin, membership.RoleMember)
 	}
-	switch q.Trust {
+	switch trust {
 	case "", membership.TrustReplicas, membership.TrustShardOnly, membership.TrustClient:
 	default:
-		return scheduler.Errorf(scheduler.InvalidRequest, "%q is no trust: %s, %s or %s", q.Trust,
+		return scheduler.Errorf(scheduler.InvalidRequest, "%q is no trust: %s, %s or %s", trust,
 			membership.TrustReplicas, membership.TrustShardOnly, membership.TrustClient)
 	}
 	return nil
@@ -167,13 +183,18 @@ func (e *ControlError) Reason() string { return e.Why }
 func (c *Control) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v0/status", atOnce(c, func(r *http.Request) (Status, error) { return c.Status(r.Context()), nil }))
-	mux.HandleFunc("GET /v0/peers", atOnce(c, func(*http.Request) ([]scheduler.PeerState, error) { return c.Scheduler.Peers(), nil }))
+	mux.HandleFunc("GET /v0/peers", atOnce(c, func(r *http.Request) ([]scheduler.PeerState, error) {
+		peers := c.Scheduler.Peers()
+		c.askInStep(r.Context(), peers)
+		return peers, nil
+	}))
 	mux.HandleFunc("GET /v0/models", atOnce(c, func(*http.Request) ([]scheduler.ModelState, error) { return c.Scheduler.ModelStates(), nil }))
 	mux.HandleFunc("GET /v0/model", atOnce(c, func(r *http.Request) (scheduler.ModelState, error) {
 		return c.Scheduler.Model(r.URL.Query().Get("name"))
 	}))
 	mux.HandleFunc("POST /v0/invite", atOnce(c, c.invite))
 	c.routeMembers(mux)
+	c.routeSettings(mux)
 	mux.HandleFunc("POST /v0/join", atOnce(c, c.join))
 	mux.HandleFunc("POST /v0/model/rm", atOnce(c, c.removeModel))
 	mux.HandleFunc("POST /v0/model/add", inLines(c, c.addModel))

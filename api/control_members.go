@@ -19,6 +19,11 @@ type MemberMesh interface {
 	Recover(key membership.MeshKey) error
 	Invites() []p2p.InviteState
 	RevokeInvite(id string) error
+	NameOf(id peer.ID) string
+	// Wiping are those taken out that have not said yet that they erased
+	// themselves.
+	Wiping() []peer.ID
+	MemberSettings
 }
 
 // NameRequest names a peer, or an invite, by name, id, or a unique prefix.
@@ -48,26 +53,83 @@ type InviteShown struct {
 // routeMembers adds what changes who is in the mesh.
 func (c *Control) routeMembers(mux *http.ServeMux) {
 	mux.HandleFunc("POST /v0/peer/rm", atOnce(c, c.removePeer))
-	mux.HandleFunc("POST /v0/peer/leave", atOnce(c, func(r *http.Request) (struct{}, error) { return struct{}{}, c.Leave() }))
+	mux.HandleFunc("POST /v0/peer/leave", atOnce(c, c.leave))
 	mux.HandleFunc("POST /v0/peer/recover", atOnce(c, c.recover))
 	mux.HandleFunc("GET /v0/invites", atOnce(c, func(*http.Request) ([]InviteShown, error) { return c.invites(), nil }))
 	mux.HandleFunc("POST /v0/invite/revoke", atOnce(c, c.revokeInvite))
 }
 
-func (c *Control) removePeer(r *http.Request) (scheduler.PeerState, error) {
-	var q NameRequest
+// WipeRequest says whether a machine that goes erases what it has of the mesh.
+type WipeRequest struct {
+	Wipe bool `json:"wipe,omitempty"`
+	// LastCopy has it erase also the last whole copy of a model within reach.
+	LastCopy bool `json:"last_copy,omitempty"`
+}
+
+// RemovePeerRequest names the peer that is taken out.
+type RemovePeerRequest struct {
+	Name string `json:"name"`
+	WipeRequest
+}
+
+// RemovedPeer is a peer as it was before it was taken out of the mesh.
+type RemovedPeer struct {
+	scheduler.PeerState
+	// Wipe: it has been told to erase itself, or is at its next contact.
+	Wipe bool `json:"wipe"`
+}
+
+func (c *Control) removePeer(r *http.Request) (RemovedPeer, error) {
+	var q RemovePeerRequest
 	if err := decodeBody(r.Body, &q); err != nil {
-		return scheduler.PeerState{}, err
+		return RemovedPeer{}, err
 	}
-	found, err := findPeer(c.Scheduler.Peers(), q.Name)
+	found, id, err := c.findMember(q.Name)
 	if err != nil {
-		return found, err
+		return RemovedPeer{}, err
+	}
+	if err := c.mayWipe(q.WipeRequest, found.ID); err != nil {
+		return RemovedPeer{}, err
+	}
+	if q.Wipe {
+		// What it is called is to be known until it has erased itself, and
+		// nothing that it wrote itself stands. Who may not write may not revoke.
+		_ = c.Members.SetName(id, found.Name)
+	}
+	return RemovedPeer{found, q.Wipe}, c.Members.Revoke(id, q.Wipe)
+}
+
+func (c *Control) leave(r *http.Request) (struct{}, error) {
+	var q WipeRequest
+	if err := decodeBody(r.Body, &q); err != nil {
+		return struct{}{}, err
+	}
+	if err := c.mayWipe(q, c.Mesh.Self().String()); err != nil {
+		return struct{}{}, err
+	}
+	return struct{}{}, c.Leave(q.Wipe)
+}
+
+// mayWipe refuses to erase the last whole copy of a model unasked.
+func (c *Control) mayWipe(q WipeRequest, id string) error {
+	if !q.Wipe || q.LastCopy {
+		return nil
+	}
+	if models := c.Scheduler.LastCopies(id); len(models) > 0 {
+		return scheduler.Errorf(scheduler.NotAllowed, "no other peer that is up has a whole copy of %s: pull it elsewhere first, or say --last-copy to have it erased all the same",
+			strings.Join(models, ", "))
+	}
+	return nil
+}
+
+// findMember finds a member by name, id or a unique prefix of either.
+func (c *Control) findMember(name string) (scheduler.PeerState, peer.ID, error) {
+	found, err := findPeer(c.Scheduler.Peers(), name)
+	if err != nil {
+		return found, "", err
 	}
 	id, err := peer.Decode(found.ID)
-	if err != nil {
-		return found, err
-	}
-	return found, c.Members.Revoke(id, false)
+	return found, id, err
 }
 
 func (c *Control) recover(r *http.Request) (struct{}, error) {

@@ -3,11 +3,16 @@ package api
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/libp2p/go-libp2p/core/peer"
+
+	"relay/p2p"
+	"relay/p2p/liveness"
 	"relay/p2p/membership"
 	"relay/p2p/record"
 	"relay/scheduler"
@@ -30,7 +35,10 @@ type Status struct {
 	Decisions []scheduler.Decision   `json:"decisions"`
 	// Unanswered names the peers that were asked and did not answer in time.
 	Unanswered []string `json:"unanswered"`
-	Warnings   []string `json:"warnings"`
+	// Wiping are the peers that were taken out of the mesh and are to erase
+	// themselves when they are next seen.
+	Wiping   []PeerName `json:"wiping"`
+	Warnings []string   `json:"warnings"`
 	// Serving is false when a model of the mesh cannot be served right now.
 	Serving bool `json:"serving"`
 }
@@ -42,23 +50,33 @@ type MeshStatus struct {
 	Admins []string `json:"admins"`
 }
 
+// PeerName is a peer by its id and what it is called.
+type PeerName struct {
+	ID   string `json:"id"`
+	Name string `json:"name"`
+}
+
 // askPatience bounds a question to another peer that status waits for.
 const askPatience = time.Second
 
-// Status gathers what this peer knows, and asks the others how busy they are.
+// Status gathers what this peer knows, and asks the others how busy they are and
+// whether they are in step.
 func (c *Control) Status(ctx context.Context) Status {
 	s := Status{
 		Schema: 1, Self: c.Mesh.Self().String(), Version: c.Version, Door: c.Door, Keys: c.KeysText(),
 		Mesh:  MeshStatus{ID: string(c.MeshID), Name: c.meshName(), Admins: []string{}},
 		Peers: c.Scheduler.Peers(), Models: c.Scheduler.ModelStates(), Decisions: c.Scheduler.Decisions(),
-		Unanswered: []string{}, Warnings: []string{}, Serving: true,
+		Unanswered: []string{}, Wiping: []PeerName{}, Warnings: []string{}, Serving: true,
 	}
 	for _, m := range c.Mesh.Roster().Members() {
 		if m.Role == membership.RoleAdmin {
 			s.Mesh.Admins = append(s.Mesh.Admins, m.ID.String())
 		}
 	}
-	c.askLoads(ctx, &s)
+	for _, id := range c.Members.Wiping() {
+		s.Wiping = append(s.Wiping, PeerName{id.String(), c.Members.NameOf(id)})
+	}
+	c.askOthers(ctx, &s)
 	for _, m := range s.Models {
 		if !slices.ContainsFunc(m.Replicas, func(r scheduler.ReplicaState) bool { return r.State == scheduler.StateReady }) {
 			s.Serving = false
@@ -66,6 +84,9 @@ func (c *Control) Status(ctx context.Context) Status {
 	}
 	if len(s.Mesh.Admins) == 1 && len(s.Peers) > 1 {
 		s.Warnings = append(s.Warnings, "there is one admin: if that machine is lost, only the recovery code makes a new one (relay peer invite --admin)")
+	}
+	for _, b := range c.Mesh.Blamed() {
+		s.Warnings = append(s.Warnings, blameText(c.Members.NameOf(b.Peer), b))
 	}
 	for _, p := range s.Peers {
 		if p.Self && p.NoEngine != "" {
@@ -75,32 +96,42 @@ func (c *Control) Status(ctx context.Context) Status {
 	return s
 }
 
-// askLoads fills in how many requests run on the replicas of other peers.
-func (c *Control) askLoads(ctx context.Context, s *Status) {
+// blameText is the sentence about a member that sent what no honest one sends.
+func blameText(name string, b p2p.Blame) string {
+	text := fmt.Sprintf("%s sent %d things that no honest peer sends; they were dropped", name, b.Dropped)
+	if b.Until > 0 {
+		text += fmt.Sprintf(", and it is kept out for %s more", b.Until.Round(time.Second))
+	}
+	return text + " (relay peer rm takes it out of the mesh)"
+}
+
+// askOthers fills in how many requests run on the replicas of other peers, and
+// whether those are in step.
+func (c *Control) askOthers(ctx context.Context, s *Status) {
 	ctx, cancel := context.WithTimeout(ctx, askPatience)
 	defer cancel()
 	loads := map[string]map[string]int{}
 	var mu sync.Mutex
 	var asking sync.WaitGroup
+	asking.Go(func() { c.askInStep(ctx, s.Peers) })
 	for _, p := range s.Peers {
-		switch {
-		case p.Self:
-		case p.State == "gone" || p.State == "suspect":
-			s.Unanswered = append(s.Unanswered, p.ID)
-		default:
-			asking.Go(func() {
-				load, err := c.peers().load(ctx, p.ID)
+		if !asked(p) {
+			continue
+		}
+		asking.Go(func() {
+			if load, err := c.peers().load(ctx, p.ID); err == nil {
 				mu.Lock()
 				defer mu.Unlock()
-				if err != nil {
-					s.Unanswered = append(s.Unanswered, p.ID)
-				} else {
-					loads[p.ID] = load
-				}
-			})
-		}
+				loads[p.ID] = load
+			}
+		})
 	}
 	asking.Wait()
+	for _, p := range s.Peers {
+		if loads[p.ID] == nil && !p.Self || p.Behind == nil {
+			s.Unanswered = append(s.Unanswered, p.ID)
+		}
+	}
 	slices.Sort(s.Unanswered)
 	for i := range s.Models {
 		for j := range s.Models[i].Replicas {
@@ -111,6 +142,33 @@ func (c *Control) askLoads(ctx context.Context, s *Status) {
 			}
 		}
 	}
+}
+
+// askInStep fills in how far behind each peer is. A peer is in step with itself.
+func (c *Control) askInStep(ctx context.Context, peers []scheduler.PeerState) {
+	ctx, cancel := context.WithTimeout(ctx, askPatience)
+	defer cancel()
+	var asking sync.WaitGroup
+	for i := range peers {
+		p := &peers[i]
+		id, err := peer.Decode(p.ID)
+		switch {
+		case p.Self:
+			p.Behind = new(int)
+		case err == nil && asked(*p):
+			asking.Go(func() {
+				if behind, err := c.Mesh.InStep(ctx, id); err == nil {
+					p.Behind = &behind
+				}
+			})
+		}
+	}
+	asking.Wait()
+}
+
+// asked says whether it is worth waiting for an answer of a peer.
+func asked(p scheduler.PeerState) bool {
+	return !p.Self && p.State != string(liveness.Gone) && p.State != string(liveness.Suspect)
 }
 
 func (c *Control) meshName() string {

@@ -76,6 +76,18 @@ func (n *Node) contact(id peer.ID) ([]ma.Multiaddr, bool) {
 	return addrs, len(addrs) > 0
 }
 
+// Contacts lists the other members with where they say they can be dialled;
+// those that have not said it are left out.
+func (n *Node) Contacts() []peer.AddrInfo {
+	var list []peer.AddrInfo
+	for _, m := range n.Roster().Members() {
+		if addrs, ok := n.contact(m.ID); ok && m.ID != n.self {
+			list = append(list, peer.AddrInfo{ID: m.ID, Addrs: addrs})
+		}
+	}
+	return list
+}
+
 // NameOf is what an admin has named a member, else what it calls itself, else
 // the end of its id.
 func (n *Node) NameOf(id peer.ID) string {

@@ -68,3 +68,22 @@ func (s *Scheduler) publishHoldings() error {
 	}
 	return nil
 }
+
+// LastCopies names the models of which a peer has pulled a copy while nobody else
+// who is up has the file whole, by name. What its owner registered is not one:
+// relay does not erase it.
+func (s *Scheduler) LastCopies(id string) []string {
+	v := s.newView()
+	var names []string
+	for _, m := range v.models {
+		pulled, elsewhere := false, false
+		for _, h := range v.holdings[m.CID] {
+			pulled = pulled || h.peer == id && h.Whole && h.Pulled
+			elsewhere = elsewhere || h.peer != id && h.Whole && v.peer[h.peer].alive()
+		}
+		if pulled && !elsewhere {
+			names = append(names, m.shown)
+		}
+	}
+	return names
+}
