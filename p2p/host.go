@@ -35,12 +35,16 @@ func newHost(identity crypto.PrivKey, agent string, gater connmgr.ConnectionGate
 	if err != nil {
 		return nil, fmt.Errorf("make the connection manager: %w", err)
 	}
+	certificate, err := ageless()
+	if err != nil {
+		return nil, err
+	}
 	options := []libp2p.Option{
 		libp2p.Identity(identity),
 		libp2p.NoListenAddrs,
 		libp2p.Transport(tcp.NewTCPTransport),
-		libp2p.Transport(quic.NewTransport),
-		libp2p.Security(libp2ptls.ID, libp2ptls.New),
+		libp2p.Transport(quic.NewTransport, quic.WithTLSIdentityOption(libp2ptls.WithCertTemplate(certificate))),
+		libp2p.Security(libp2ptls.ID, newSecureTCP),
 		libp2p.ResourceManager(limits),
 		libp2p.ConnectionManager(conns),
 		libp2p.UserAgent(agent),

@@ -42,6 +42,9 @@ type greeting struct {
 	// Invite and InviteSig are of a machine that is not a member yet.
 	Invite    string `cbor:"5,keyasint,omitempty"`
 	InviteSig []byte `cbor:"6,keyasint,omitempty"`
+	// Erased: the machine was taken out of the mesh, and has erased itself as it
+	// was told to.
+	Erased bool `cbor:"7,keyasint,omitempty"`
 }
 
 // answer is what a member says to a greeting and to a joiner's record. Links
@@ -162,11 +165,20 @@ func (n *Node) chain(ids ...peer.ID) [][]byte {
 	return chain
 }
 
+// isProof says whether records of a kind are taken from the join protocol.
+func isProof(kind string) bool {
+	switch kind {
+	case membership.KindMember, membership.KindRevocation, membership.KindPolicy, KindContact:
+		return true
+	}
+	return false
+}
+
 // offer takes the records that a member showed. One that is wrong is dropped.
 func (n *Node) offer(chain [][]byte) {
 	for _, raw := range chain {
 		s, err := record.Open(raw)
-		if err != nil || s.Kind != membership.KindMember && s.Kind != membership.KindRevocation && s.Kind != KindContact {
+		if err != nil || !isProof(s.Kind) {
 			continue
 		}
 		switch outcome, err := n.table.Offer(s); {
@@ -187,7 +199,7 @@ func (n *Node) believe(remote peer.ID, chain [][]byte) bool {
 	}
 	records := n.membershipRecords()
 	for _, raw := range chain {
-		if s, err := record.Open(raw); err == nil && s.Kind == membership.KindMember {
+		if s, err := record.Open(raw); err == nil && (s.Kind == membership.KindMember || s.Kind == membership.KindPolicy) {
 			records = append(records, s.Record)
 		}
 	}
@@ -225,15 +237,15 @@ func (n *Node) handleJoin(s network.Stream) {
 
 // revocation is what tells a peer that it was revoked; empty if it was not.
 func (n *Node) revocation(id peer.ID) [][]byte {
-	if !n.Roster().Revoked(id) {
-		return nil
-	}
-	for _, s := range n.table.List(membership.KindRevocation) {
-		if _, target, _ := strings.Cut(s.ID, "/"); target == id.String() {
-			return append(n.chain(s.Author), s.Raw)
+	var records [][]byte
+	for _, key := range n.Roster().Revocations(id) {
+		author, _, _ := strings.Cut(strings.TrimPrefix(key, membership.KindRevocation+"/"), "/")
+		by, err := peer.Decode(author)
+		if raw, ok := n.table.Raw(key); ok && err == nil {
+			records = append(append(records, n.chain(by)...), raw)
 		}
 	}
-	return nil
+	return records[:min(len(records), maxChain)]
 }
 
 func (n *Node) answerGreeting(s network.Stream, remote peer.ID, g greeting) error {
@@ -242,6 +254,14 @@ func (n *Node) answerGreeting(s network.Stream, remote peer.ID, g greeting) erro
 		return protocolMismatch(g.Name, g.Version)
 	case g.Mesh != n.Mesh:
 		return membership.ErrInviteForeign
+	case g.Erased:
+		if err := n.noteErased(remote); err != nil {
+			return err
+		}
+		_ = writeFrame(s, answer{Version: Version, Name: n.Name})
+		return nil
+	case g.Invite != "" && n.Roster().Revoked(remote): // Before a use of the invite is spent.
+		return ErrNotMember
 	case g.Invite != "":
 		return n.admit(s, remote, g)
 	}

@@ -248,12 +248,13 @@ func (n *Node) housekeep(ctx context.Context) error {
 	var last *membership.Roster
 	for {
 		if roster := n.Roster(); roster != last {
+			n.cutLowered(last, roster)
 			last = roster
 			n.gate.rosterChanged()
 			n.links.wake()
 			n.recheck()
 			n.withdrawExtra(time.Now())
-			if err := n.voidRevoked(); err != nil {
+			if err := n.dropVoid(); err != nil {
 				return err
 			}
 			if roster.Revoked(n.self) {

@@ -23,6 +23,8 @@ func (n *Node) Revoke(target peer.ID, wipe bool) error {
 		return fmt.Errorf("a machine is taken out on an admin's machine: %w", membership.ErrNotAllowed)
 	case target == n.self:
 		return ErrSelf
+	case roster.Revoked(target) && wipe && !roster.WipeOrdered(target):
+		return n.PutOwned(membership.KindRevocation, membership.JudgementID(n.self, target), n.revocationOf(target, true))
 	case !in:
 		return membership.ErrNotMember
 	case m.Role == membership.RoleAdmin && roster.Admins() < 2:
@@ -31,28 +33,36 @@ func (n *Node) Revoke(target peer.ID, wipe bool) error {
 	if err := n.adopt(target); err != nil {
 		return fmt.Errorf("take over what stands of the machine's records: %w", err)
 	}
-	if err := n.PutOwned(membership.KindRevocation, membership.RevocationID(n.self, target), roster.Standing(target)); err != nil {
+	if err := n.PutOwned(membership.KindRevocation, membership.JudgementID(n.self, target), n.revocationOf(target, wipe)); err != nil {
 		return err
 	}
 	n.log.Info("revoked", "peer", short(target), "name", m.Name)
-	return n.voidRevoked()
+	return n.dropVoid()
+}
+
+func (n *Node) revocationOf(target peer.ID, wipe bool) membership.Revocation {
+	v := n.Roster().Standing(target)
+	v.Wipe = wipe
+	return v
 }
 
 // adopt writes again what the target wrote for everybody: shared records, deleted
-// ones included, and its own revocations of others.
+// ones included, and its own judgements.
 func (n *Node) adopt(target peer.ID) error {
+	roster := n.Roster()
 	for _, s := range n.table.All() {
 		if s.Author != target {
 			continue
 		}
 		switch {
-		case s.Kind == membership.KindRevocation:
-			var v membership.Revocation
+		case s.Kind == membership.KindRevocation, s.Kind == membership.KindPolicy:
 			_, whom, _ := strings.Cut(s.ID, "/")
-			if id, err := record.OwnerIsID(whom); err == nil && id != n.self && record.Unmarshal(s.Payload, &v) == nil {
-				if err := n.PutOwned(membership.KindRevocation, membership.RevocationID(n.self, id), v); err != nil {
-					return err
-				}
+			id, err := record.OwnerIsID(whom)
+			if err != nil || id == n.self || id == target {
+				continue
+			}
+			if err := n.adoptJudgement(roster, s, id); err != nil {
+				return err
 			}
 		case n.rules[s.Kind] == record.Shared:
 			if _, err := n.table.PutShared(s.Kind, s.ID, slices.Clone(s.Payload)); err != nil {
@@ -68,13 +78,39 @@ func (n *Node) adopt(target peer.ID) error {
 	return nil
 }
 
-// voidRevoked drops what does not stand of those who were revoked.
-func (n *Node) voidRevoked() error {
+// adoptJudgement writes a judgement of somebody else's about a peer in this
+// peer's name.
+func (n *Node) adoptJudgement(roster *membership.Roster, s record.Signed, about peer.ID) error {
+	id := membership.JudgementID(n.self, about)
+	if s.Kind == membership.KindPolicy {
+		if _, in := roster.Member(about); !in {
+			return nil
+		}
+		return n.PutOwned(membership.KindPolicy, id, roster.NextPolicy(n.self, about))
+	}
+	if !slices.Contains(roster.Revocations(about), s.Key()) {
+		return nil // It does not count, and is not to.
+	}
+	var v membership.Revocation
+	if err := record.Unmarshal(s.Payload, &v); err != nil {
+		return err
+	}
+	return n.PutOwned(membership.KindRevocation, id, v)
+}
+
+// dropVoid drops what does not stand any more of those who were judged.
+func (n *Node) dropVoid() error {
 	roster := n.Roster()
-	if !roster.AnyRevoked() {
+	if !roster.Judged() {
 		return nil
 	}
-	return n.table.Void(func(r record.Record) bool { return roster.Void(r, n.placed) })
+	return n.table.Void(func(r record.Record) bool {
+		rule, known := n.rules[r.Kind]
+		if !known {
+			rule = record.Foreign
+		}
+		return !roster.Stands(r, rule)
+	})
 }
 
 // Leave takes this peer out of the mesh by itself: its membership records say

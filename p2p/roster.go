@@ -35,7 +35,8 @@ func (n *Node) Roster() *membership.Roster {
 }
 
 // rosterKinds are what a roster follows from.
-var rosterKinds = [...]string{membership.KindRevocation, membership.KindInvite, membership.KindAdmission, membership.KindMember}
+var rosterKinds = [...]string{membership.KindRevocation, membership.KindPolicy, membership.KindErased, membership.KindInvite,
+	membership.KindAdmission, membership.KindMember}
 
 func (n *Node) membershipRecords() []record.Record {
 	var records []record.Record

@@ -27,9 +27,9 @@ const (
 	// admitter before it countersigns; the payload is a Countersign. Deleting
 	// it withdraws the countersignature.
 	KindAdmission = "admission"
-	// KindRevocation: one per revoked peer and admin, written by the admin; the
-	// payload is a Revocation, the id RevocationID. It cannot be taken back.
-	KindRevocation = "revocation"
+	// KindErased: one per member and revoked peer, written by a member that heard
+	// it from that peer: it has erased what it was ordered to. It has no payload.
+	KindErased = "erased"
 	// KindInvite: one per invite, written by an admin; the payload is an Issue.
 	KindInvite = "invite"
 	// KindMesh: what the mesh is called; the payload is a Settings.
@@ -86,19 +86,6 @@ type Countersign struct {
 	// Stamp is in Unix milliseconds by the admitter's clock.
 	Stamp int64 `cbor:"1,keyasint"`
 }
-
-// Revocation is the payload of a revocation: what stands of the target's. All
-// else by the target is void for ever, whenever it was written: a stolen key can
-// put any date on what it signs.
-type Revocation struct {
-	// Proofs are the ids of the target's membership records, which others lean on.
-	Proofs []string `cbor:"1,keyasint,omitempty"`
-	// Adopted are the peers who were let in by the target and stay.
-	Adopted []string `cbor:"2,keyasint,omitempty"`
-}
-
-// RevocationID is the id of the record by which an admin revokes a peer.
-func RevocationID(author, target peer.ID) string { return author.String() + "/" + target.String() }
 
 // GrantID is the id of the record of a peer's grant: the peer's id, a slash, and
 // 16 base32 characters of the hash of the proof, which the name is no part of.
@@ -169,9 +156,11 @@ func (i Issue) Usable(deleted bool, used int, now time.Time) error {
 func Kinds(mesh MeshID, admit func(record.Record) record.Verdict) []record.Kind {
 	return []record.Kind{
 		{Name: KindRevocation, Rule: record.Owned, Owner: record.OwnerIsFirst, Admit: admit, Check: checkRevocation},
+		{Name: KindPolicy, Rule: record.Owned, Owner: record.OwnerIsFirst, Admit: admit, Check: checkPolicy},
 		{Name: KindMember, Rule: record.Owned, Owner: record.OwnerIsFirst, Admit: admit,
 			Check: func(r record.Record) error { return checkGrant(mesh, r) }},
 		{Name: KindAdmission, Rule: record.Owned, Owner: record.OwnerIsFirst, Check: checkAdmission},
+		{Name: KindErased, Rule: record.Owned, Owner: record.OwnerIsFirst, Check: checkErased},
 		{Name: KindInvite, Rule: record.Shared, Check: checkIssue},
 		{Name: KindMesh, Rule: record.Shared, Check: checkSettings},
 	}
@@ -211,17 +200,15 @@ func checkAdmission(r record.Record) error {
 	return err
 }
 
-func checkRevocation(r record.Record) error {
-	var v Revocation
-	if err := record.Unmarshal(r.Payload, &v); err != nil {
+func checkErased(r record.Record) error {
+	_, target, _ := strings.Cut(r.ID, "/")
+	if _, err := record.OwnerIsID(target); err != nil {
 		return err
 	}
-	_, target, _ := strings.Cut(r.ID, "/")
-	id, err := record.OwnerIsID(target)
-	if err == nil && id == r.Author {
-		err = fmt.Errorf("%w: nobody revokes itself", errForm)
+	if len(r.Payload) > 0 {
+		return fmt.Errorf("%w: it has no payload", errForm)
 	}
-	return err
+	return nil
 }
 
 func checkIssue(r record.Record) error {
@@ -232,14 +219,10 @@ func checkIssue(r record.Record) error {
 	switch {
 	case len(i.Public) != ed25519.PublicKeySize || InviteID(i.Public) != r.ID:
 		return fmt.Errorf("%w: the id is not that of the invite's key", errForm)
-	case i.Role != RoleAdmin && i.Role != RoleMember:
-		return fmt.Errorf("%w: unknown role", errForm)
-	case i.Trust != TrustReplicas && i.Trust != TrustShardOnly && i.Trust != TrustClient:
-		return fmt.Errorf("%w: unknown trust", errForm)
 	case i.Uses < 1 || len(i.Label) > MaxNameLength:
 		return fmt.Errorf("%w: a field is out of range", errForm)
 	}
-	return nil
+	return checkRank(i.Role, i.Trust)
 }
 
 func checkSettings(r record.Record) error {

@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -47,6 +48,12 @@ const (
 	TrustShardOnly Trust = "shard-only"
 	TrustClient    Trust = "client"
 )
+
+// trusts are all of them, least first.
+var trusts = []Trust{TrustClient, TrustShardOnly, TrustReplicas}
+
+// Lower says whether a trust is less than another.
+func (t Trust) Lower(than Trust) bool { return slices.Index(trusts, t) < slices.Index(trusts, than) }
 
 // Invite is what the text of an invite says. Its seed is a secret: whoever has
 // it may join.

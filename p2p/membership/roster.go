@@ -23,32 +23,16 @@ type Member struct {
 // Roster is who is in, worked out from the records alone: the same records give
 // the same roster on every peer. It is not changed once made.
 type Roster struct {
+	*closure
 	judges  *Judge
 	members map[peer.ID]Member
-	// proven are the members and those who left: who they let in stays.
-	proven map[peer.ID]Member
-	// proofs are the grants that hold, each proven by those before it.
-	proofs []proof
-	issues map[string]issue
+	issues  map[string]issue
 	// joiners are, by invite, who came by it or was countersigned to.
 	joiners map[string]map[peer.ID]bool
 	// withdrawn are the ids of admissions that were taken back.
 	withdrawn map[string]bool
-	// revoked are the peers that are out for ever, with what of theirs stands.
-	revoked map[peer.ID]stands
-	// counted are the ids of the revocations that count.
-	counted     map[string]bool
-	claims      []claimed
-	revocations []revocation
-	// depth is how many admissions lie between the mesh key and a peer.
-	depth map[peer.ID]int
-}
-
-// proof is a membership record that holds.
-type proof struct {
-	key    string
-	holder peer.ID
-	leans  []peer.ID // On these being proven; empty for the mesh key's own.
+	// erased are the revoked that have said that they erased themselves.
+	erased map[peer.ID]bool
 }
 
 // issue is an invite as the mesh's records have it now.
@@ -76,22 +60,31 @@ func NewRoster(mesh MeshID, records []record.Record) *Roster {
 
 // Roster is NewRoster by a judge that remembers which signatures it has checked.
 func (j *Judge) Roster(records []record.Record) *Roster {
-	r := &Roster{judges: j, issues: map[string]issue{}, withdrawn: map[string]bool{}, revoked: map[peer.ID]stands{}, counted: map[string]bool{}}
+	r := &Roster{judges: j, members: map[peer.ID]Member{}, issues: map[string]issue{}, joiners: map[string]map[peer.ID]bool{},
+		withdrawn: map[string]bool{}, erased: map[peer.ID]bool{}}
+	var claims []claimed
+	var judgements []judgement
 	var admissions []record.Record
 	for _, rec := range records {
 		switch rec.Kind {
 		case KindMember:
 			if f := j.facts(rec); f.good {
-				r.claims = append(r.claims, claimed{rec, f})
+				claims = append(claims, claimed{rec, f})
 			}
 		case KindAdmission:
 			admissions = append(admissions, rec)
 			if rec.Deleted {
 				r.withdrawn[rec.ID] = true
 			}
-		case KindRevocation:
-			if v, ok := readRevocation(rec); ok {
-				r.revocations = append(r.revocations, v)
+		case KindRevocation, KindPolicy:
+			if v, ok := readJudgement(rec); ok {
+				judgements = append(judgements, v)
+			}
+		case KindErased:
+			if _, target, ok := strings.Cut(rec.ID, "/"); ok {
+				if id, err := peer.Decode(target); err == nil {
+					r.erased[id] = true
+				}
 			}
 		case KindInvite:
 			var i Issue
@@ -101,31 +94,40 @@ func (j *Judge) Roster(records []record.Record) *Roster {
 		}
 	}
 	// One order on every peer: the order of proofs is that of the records' keys.
-	slices.SortFunc(r.claims, func(a, b claimed) int { return strings.Compare(a.ID, b.ID) })
-	r.close()
-	r.revoke(r.revocations)
+	slices.SortFunc(claims, func(a, b claimed) int { return strings.Compare(a.ID, b.ID) })
+	slices.SortFunc(judgements, func(a, b judgement) int { return strings.Compare(a.key, b.key) })
+	r.closure = newDispute(claims, judgements).settle()
+	for _, c := range claims {
+		r.enter(c)
+	}
 	for _, rec := range admissions {
 		r.noteAdmission(rec)
 	}
 	return r
 }
 
-// close works out who is proven, from the mesh key outwards.
-func (r *Roster) close() {
-	r.members, r.proven, r.proofs = map[peer.ID]Member{}, map[peer.ID]Member{}, nil
-	r.joiners, r.depth = map[string]map[peer.ID]bool{}, map[peer.ID]int{}
-	left := slices.Clone(r.claims)
-	for grown := true; grown; {
-		grown = false
-		left = slices.DeleteFunc(left, func(c claimed) bool {
-			verdict := r.judge(c)
-			if verdict == record.Allowed {
-				r.prove(c)
-				grown = true
-			}
-			return verdict != record.Unknown
-		})
+// enter makes a member of whoever is proven, is not out, and has not left.
+func (r *Roster) enter(c claimed) {
+	if verdict, _ := r.judge(c); c.Deleted || verdict != record.Allowed {
+		return
 	}
+	if c.member.Invite != "" {
+		r.joined(c.member.Invite, c.Author)
+	}
+	if r.withdrawn[c.admission] || r.revoked(c.Author) {
+		return
+	}
+	m := greater(r.members[c.Author], c.member)
+	switch is, by := r.admin(c.Author); {
+	case !is:
+		m.Role = RoleMember
+	case by != none:
+		m.Role = RoleAdmin
+	}
+	if p, ok := r.policy(c.Author); ok {
+		m.Trust = p.Trust
+	}
+	r.members[c.Author] = m
 }
 
 func (r *Roster) noteAdmission(rec record.Record) {
@@ -147,26 +149,6 @@ func (r *Roster) joined(invite string, joiner peer.ID) {
 	r.joiners[invite][joiner] = true
 }
 
-// prove takes a grant in. Of several grants of one peer each counts for what it
-// gives.
-func (r *Roster) prove(c claimed) {
-	r.proofs = append(r.proofs, proof{record.Key(KindMember, c.ID), c.Author, c.leans})
-	depth := 0
-	for _, id := range c.leans {
-		depth = max(depth, r.depth[id]+1)
-	}
-	if _, known := r.proven[c.Author]; !known || depth < r.depth[c.Author] {
-		r.depth[c.Author] = depth
-	}
-	r.proven[c.Author] = greater(r.proven[c.Author], c.member)
-	if c.member.Invite != "" && !c.Deleted {
-		r.joined(c.member.Invite, c.Author)
-	}
-	if _, out := r.revoked[c.Author]; !out && !c.Deleted && !r.withdrawn[c.admission] {
-		r.members[c.Author] = greater(r.members[c.Author], c.member)
-	}
-}
-
 // greater joins two memberships of one peer: the higher role, the higher trust.
 func greater(a, b Member) Member {
 	switch {
@@ -175,53 +157,124 @@ func greater(a, b Member) Member {
 	case a.Role != RoleAdmin && b.Role == RoleAdmin:
 		a.Role = RoleAdmin
 	}
-	trusts := []Trust{TrustClient, TrustShardOnly, TrustReplicas}
 	if slices.Index(trusts, b.Trust) > slices.Index(trusts, a.Trust) {
 		a.Trust = b.Trust
 	}
 	return a
 }
 
-// judge says whether a grant holds beside those that are proven so far: Unknown
-// while the membership of somebody whom it leans on has not arrived.
-func (r *Roster) judge(c claimed) record.Verdict {
-	if kept, out := r.revoked[c.Author]; !c.good || out && !kept.proofs[c.ID] {
-		return record.Denied
-	}
-	for i, lean := range c.leans {
-		m, in := r.proven[lean]
-		if !in || i == leanAuthor && m.Role != RoleAdmin {
-			return record.Unknown
-		}
-		if kept, out := r.revoked[lean]; out && !kept.adopted[c.Author] {
-			return record.Unknown // Another revocation may have adopted it.
-		}
-	}
-	return record.Allowed
-}
-
-// Admit says whether a membership or revocation record proves what it claims.
+// Admit says whether a membership or a judgement may be kept: whether it was
+// ever right, by all that is known. Whether it counts depends on the other
+// judgements, and all of them have to be known to say so.
 func (r *Roster) Admit(rec record.Record) record.Verdict {
-	if rec.Kind == KindRevocation {
-		v, ok := readRevocation(rec)
-		return known(ok && r.wouldCount(v))
+	if rec.Kind == KindMember {
+		verdict, _ := r.any.judge(claimed{rec, r.judges.facts(rec)})
+		return verdict
 	}
-	return r.judge(claimed{rec, r.judges.facts(rec)})
+	return known(r.any.ever[rec.Author])
 }
 
 // May says whether a peer may write records of a kind: the rule of record.Rights.
+// Who has left by itself may have written before it did.
 func (r *Roster) May(author peer.ID, rule record.Rule, _, _ string) record.Verdict {
-	if _, out := r.revoked[author]; out {
+	if r.revoked(author) {
 		return record.Denied
 	}
-	m, in := r.members[author]
+	m, in := r.proven[author]
 	switch rule {
 	case record.Shared:
-		return known(in && m.Role == RoleAdmin)
+		is, _ := r.admin(author)
+		return known(is)
 	case record.Placement:
+		if p, ok := r.policy(author); ok {
+			m.Trust = p.Trust
+		}
 		return known(in && m.Trust == TrustReplicas)
 	}
 	return known(in)
+}
+
+// Stands says whether a record that was taken is still one that would be. Rights
+// only ever grow but by judgements; placements stay, since their epochs must not
+// be counted anew and the next leader overrules them.
+func (r *Roster) Stands(rec record.Record, rule record.Rule) bool {
+	switch {
+	case rule == record.Placement:
+		return true
+	case rec.Kind == KindMember, rec.Kind == KindRevocation, rec.Kind == KindPolicy:
+		return r.Admit(rec) == record.Allowed
+	}
+	return r.May(rec.Author, rule, rec.Kind, rec.ID) == record.Allowed
+}
+
+// Judged says whether anybody's rights were changed since it came.
+func (r *Roster) Judged() bool { return len(r.judgements) > 0 }
+
+// Revoked says whether a peer is out for ever.
+func (r *Roster) Revoked(id peer.ID) bool { return r.revoked(id) }
+
+// Revocations lists the keys of the records by which a peer is out.
+func (r *Roster) Revocations(id peer.ID) (keys []string) {
+	for _, i := range r.about[id] {
+		if r.judgements[i].revokes && r.verdicts[i] == counts {
+			keys = append(keys, r.judgements[i].key)
+		}
+	}
+	return keys
+}
+
+// Wiping lists the revoked peers that were ordered to erase themselves and have
+// not said that they did, by id.
+func (r *Roster) Wiping() (ids []peer.ID) {
+	for id := range r.about {
+		if r.WipeOrdered(id) && !r.erased[id] {
+			ids = append(ids, id)
+		}
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+// WipeOrdered says whether a peer was revoked with the order to erase itself.
+func (r *Roster) WipeOrdered(id peer.ID) bool {
+	return slices.ContainsFunc(r.about[id], func(i int) bool { return r.judgements[i].wipe && r.verdicts[i] == counts })
+}
+
+// Standing is the revocation of a peer: who leans on it stays.
+func (r *Roster) Standing(target peer.ID) Revocation {
+	return Revocation{Adopted: r.leaning(target, false)}
+}
+
+// NextPolicy is the policy that says of a member what holds now, to be changed
+// and written by one admin: who leans on its invites stays.
+func (r *Roster) NextPolicy(by, target peer.ID) Policy {
+	m := r.members[target]
+	p := Policy{Role: m.Role, Trust: m.Trust, Adopted: r.leaning(target, true)}
+	for _, i := range r.about[target] {
+		j := &r.judgements[i]
+		p.Round = max(p.Round, j.policy.Round)
+		p.Raised = p.Raised || j.author == by && j.raises() || r.verdicts[i] == counts && j.raises()
+	}
+	p.Round++
+	return p
+}
+
+// leaning lists who leans on a peer: on its invites alone, or on its
+// countersignature too.
+func (r *Roster) leaning(target peer.ID, invites bool) (ids []string) {
+	leaning := map[string]bool{}
+	for _, p := range r.proofs {
+		for i, id := range p.leans {
+			if id == target && (i == leanAuthor || !invites) {
+				leaning[p.holder.String()] = true
+			}
+		}
+	}
+	for id := range leaning {
+		ids = append(ids, id)
+	}
+	slices.Sort(ids)
+	return ids
 }
 
 func known(ok bool) record.Verdict {
@@ -263,7 +316,7 @@ func (r *Roster) Admins() int {
 // not counting but.
 func (r *Roster) Issue(id string, but peer.ID) (i Issue, deleted bool, used int, ok bool) {
 	found, ok := r.issues[id]
-	if _, out := r.revoked[found.author]; !ok || out || r.proven[found.author].Role != RoleAdmin {
+	if is, _ := r.admin(found.author); !ok || !is {
 		return Issue{}, false, 0, false
 	}
 	used = len(r.joiners[id])
@@ -273,25 +326,52 @@ func (r *Roster) Issue(id string, but peer.ID) (i Issue, deleted bool, used int,
 	return found.Issue, found.deleted, used, true
 }
 
-// Chain lists the keys of the membership records that prove a peer, in an order
-// in which each is proven by those before it: what a machine that knows nothing
-// needs in order to believe it. It is empty for a peer that is not proven.
+// Chain lists the keys of the records that prove peers, as far as can be in an
+// order in which each is proven by those before it: what a machine that knows
+// nothing needs in order to believe them. It is empty for a peer that is not
+// proven.
 func (r *Roster) Chain(ids ...peer.ID) []string {
-	needed := map[peer.ID]bool{}
+	b := chainBuilder{r: r, seen: map[peer.ID]bool{}, listed: map[string]bool{}}
 	for _, id := range ids {
-		needed[id] = true
+		b.add(id)
 	}
-	var keys []string
-	for i := len(r.proofs) - 1; i >= 0; i-- {
-		p := r.proofs[i]
-		if !needed[p.holder] {
+	return b.keys
+}
+
+type chainBuilder struct {
+	r      *Roster
+	seen   map[peer.ID]bool
+	listed map[string]bool
+	keys   []string
+}
+
+func (b *chainBuilder) add(id peer.ID) {
+	if b.seen[id] {
+		return
+	}
+	b.seen[id] = true
+	for _, p := range b.r.proofs {
+		if p.holder != id {
 			continue
 		}
-		keys = append(keys, p.key)
-		for _, id := range p.leans {
-			needed[id] = true
+		for _, on := range p.leans {
+			b.add(on)
 		}
+		for _, i := range p.grounds {
+			b.add(b.r.judgements[i].author)
+			b.list(b.r.judgements[i].key)
+		}
+		b.list(p.key)
 	}
-	slices.Reverse(keys)
-	return keys
+	if is, by := b.r.admin(id); is && by != none { // What it may, it may by that.
+		b.add(b.r.judgements[by].author)
+		b.list(b.r.judgements[by].key)
+	}
+}
+
+func (b *chainBuilder) list(key string) {
+	if !b.listed[key] {
+		b.listed[key] = true
+		b.keys = append(b.keys, key)
+	}
 }

@@ -1,0 +1,180 @@
+package membership
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/libp2p/go-libp2p/core/peer"
+)
+
+// verdict is whether a judgement counts.
+type verdict int
+
+const (
+	open verdict = iota
+	counts
+	void
+)
+
+// dispute is what a roster follows from: memberships, and what admins judge
+// about members, other admins among them.
+type dispute struct {
+	claims     []claimed
+	judgements []judgement
+	verdicts   []verdict
+	about      map[peer.ID][]int // Judgements by target.
+	// any is the closure under which every right is assumed.
+	any *closure
+}
+
+// newDispute leaves out judgements by those who never were an admin, and about
+// those who never were a member.
+func newDispute(claims []claimed, judgements []judgement) *dispute {
+	d := &dispute{claims: claims}
+	d.keep(judgements)
+	d.any = d.close(anyRight)
+	d.keep(slices.DeleteFunc(slices.Clone(judgements), func(j judgement) bool {
+		_, member := d.any.proven[j.target]
+		return !member || !d.any.ever[j.author]
+	}))
+	return d
+}
+
+func (d *dispute) keep(judgements []judgement) {
+	d.judgements, d.verdicts, d.about = judgements, make([]verdict, len(judgements)), map[peer.ID][]int{}
+	for i := range judgements {
+		d.about[judgements[i].target] = append(d.about[judgements[i].target], i)
+	}
+}
+
+// settle decides which judgements count, and returns who is proven then. Those
+// of an admin count; those of one who was limited are void, but for those
+// against whoever limited it: of two that revoke one another both are out.
+// Where rights hang on one another in a ring, the judgement of the one nearest
+// to the mesh key is heard first.
+func (d *dispute) settle() *closure {
+	for slices.Contains(d.verdicts, open) {
+		if !d.decide() {
+			d.verdicts[d.knot()] = counts
+		}
+	}
+	return d.close(leastRight) // Nothing is open, so that nothing is assumed.
+}
+
+// decide decides whatever can be decided whichever way the rest will be, and
+// says whether that was anything.
+func (d *dispute) decide() (progress bool) {
+	least, most := d.close(leastRight), d.close(mostRight)
+	decided := slices.Clone(d.verdicts)
+	for i := range d.judgements {
+		if d.verdicts[i] != open {
+			continue
+		}
+		j := &d.judgements[i]
+		if is, _ := least.admin(j.author); is {
+			decided[i] = counts
+		} else if is, _ := most.admin(j.author); !is {
+			decided[i] = d.answer(most, j)
+		}
+		progress = progress || decided[i] != open
+	}
+	d.verdicts = decided
+	return progress
+}
+
+// answer is the verdict on a judgement by one who is no admin: it counts where
+// its author was one, until the one whom it is about took that away.
+func (d *dispute) answer(most *closure, j *judgement) verdict {
+	m, in := most.proven[j.author]
+	if !in || j.author == j.target {
+		return void
+	}
+	was, answers := verdict(void), verdict(void)
+	if m.Role == RoleAdmin {
+		was = counts
+	}
+	for _, i := range d.about[j.author] {
+		o := &d.judgements[i]
+		if o.raises() {
+			was = better(was, d.verdicts[i])
+		}
+		if o.limits() && o.author == j.target {
+			answers = better(answers, d.verdicts[i])
+		}
+	}
+	switch {
+	case was == void || answers == void:
+		return void
+	case was == counts && answers == counts:
+		return counts
+	}
+	return open
+}
+
+// better is the verdict of two of which either is enough.
+func better(a, b verdict) verdict {
+	switch {
+	case a == counts || b == counts:
+		return counts
+	case a == open || b == open:
+		return open
+	}
+	return void
+}
+
+// knot picks, of the judgements that decide about their own ground, the one
+// whose author is nearest to the mesh key.
+func (d *dispute) knot() int {
+	hangs := d.hangs()
+	pick := none
+	for i := range d.judgements {
+		if d.verdicts[i] != open {
+			continue
+		}
+		if tied := reaches(hangs, d.judgements[i].author, d.judgements[i].target); pick == none || d.before(i, tied, pick, reaches(hangs, d.judgements[pick].author, d.judgements[pick].target)) {
+			pick = i
+		}
+	}
+	return pick
+}
+
+// before says whether one open judgement is picked before another.
+func (d *dispute) before(i int, tied bool, o int, otherTied bool) bool {
+	if tied != otherTied {
+		return tied
+	}
+	a, b := &d.judgements[i], &d.judgements[o]
+	return cmp.Or(cmp.Compare(d.any.depth[a.author], d.any.depth[b.author]), cmp.Compare(a.author, b.author),
+		cmp.Compare(a.target, b.target), cmp.Compare(a.key, b.key)) < 0
+}
+
+// hangs says on whom the rights of each peer hang while judgements are open.
+func (d *dispute) hangs() map[peer.ID][]peer.ID {
+	on := map[peer.ID][]peer.ID{}
+	for i := range d.judgements {
+		if d.verdicts[i] == open {
+			on[d.judgements[i].target] = append(on[d.judgements[i].target], d.judgements[i].author)
+		}
+	}
+	for _, m := range d.claims {
+		on[m.Author] = append(on[m.Author], m.leans...)
+	}
+	return on
+}
+
+// reaches says whether to lies on a way from a peer along what it hangs on.
+func reaches(on map[peer.ID][]peer.ID, from, to peer.ID) bool {
+	seen := map[peer.ID]bool{from: true}
+	for queue := []peer.ID{from}; len(queue) > 0; queue = queue[1:] {
+		for _, id := range on[queue[0]] {
+			if id == to {
+				return true
+			}
+			if !seen[id] {
+				seen[id] = true
+				queue = append(queue, id)
+			}
+		}
+	}
+	return false
+}
