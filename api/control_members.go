@@ -9,6 +9,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 
 	"relay/p2p"
+	"relay/p2p/liveness"
 	"relay/p2p/membership"
 	"relay/scheduler"
 )
@@ -85,6 +86,10 @@ func (c *Control) removePeer(r *http.Request) (RemovedPeer, error) {
 		return RemovedPeer{}, err
 	}
 	found, id, err := c.findMember(q.Name)
+	if out, no := peer.Decode(q.Name); err != nil && no == nil && q.Wipe { // Of one that is out already.
+		gone := scheduler.PeerState{ID: q.Name, Name: c.Members.NameOf(out), State: string(liveness.Gone)}
+		return RemovedPeer{gone, true}, c.Members.Revoke(out, true)
+	}
 	if err != nil {
 		return RemovedPeer{}, err
 	}

@@ -9,7 +9,6 @@ import (
 
 	"github.com/libp2p/go-libp2p/core/peer"
 
-	"relay/p2p"
 	"relay/p2p/membership"
 	"relay/scheduler"
 )
@@ -92,31 +91,16 @@ func (c *Control) setPeer(r *http.Request) (SetAnswer, error) {
 	if err := c.Members.CheckSettings(id, q.Name, q.Labels); err != nil {
 		return SetAnswer{}, err
 	}
-	roster := c.Mesh.Roster()
-	if m, _ := roster.Member(id); m.Role == membership.RoleAdmin && q.Role == membership.RoleMember && roster.Admins() < 2 {
-		return SetAnswer{}, p2p.ErrLastAdmin
-	}
-	writes := []func() error{
-		func() error { return c.setRights(id, q) },
-		func() error { return c.setSettings(id, q) },
-	}
-	if before.Self { // Who is no admin any more writes nothing more.
-		slices.Reverse(writes)
-	}
-	for _, write := range writes {
-		if err := write(); err != nil {
+	if q.Role != "" || q.Trust != "" { // First: it may still be refused.
+		if err := c.Members.SetPolicy(id, q.Role, q.Trust); err != nil {
 			return SetAnswer{}, err
 		}
 	}
+	if err := c.setSettings(id, q); err != nil {
+		return SetAnswer{}, err
+	}
 	after, _, err := c.findMember(before.ID)
 	return SetAnswer{after, changes(before, after)}, err
-}
-
-func (c *Control) setRights(id peer.ID, q SetRequest) error {
-	if q.Role == "" && q.Trust == "" {
-		return nil
-	}
-	return c.Members.SetPolicy(id, q.Role, q.Trust)
 }
 
 func (c *Control) setSettings(id peer.ID, q SetRequest) error {

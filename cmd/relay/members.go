@@ -11,7 +11,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"relay/api"
-	"relay/scheduler"
 )
 
 func newPeerInvites() *cobra.Command {
@@ -59,36 +58,61 @@ func newPeerRevoke() *cobra.Command {
 func newPeerRemove() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "rm PEER", Short: "Take a machine out of the mesh for ever",
-		Long: "Take a machine out of the mesh for ever. What it had registered stays, in this machine's\nname, and so do the machines that it had let in. Nothing that it signs counts any more.",
+		Long: "Take a machine out of the mesh for ever. What it had registered stays, in this machine's\nname, and so do the machines that it had let in. Nothing that it signs counts any more.\n" +
+			"With --wipe it erases its pulled models, caches and records of the mesh, at its next contact\nif it is away; never a file that its owner registered in place.",
 		Args: exactly(1, "the name or id of a machine"),
 	}
 	asJSON := jsonFlag(cmd)
+	wipe := wipeFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		p, err := ask[scheduler.PeerState](cmd.Context(), http.MethodPost, "/v0/peer/rm", api.NameRequest{Name: args[0]})
+		q := api.RemovePeerRequest{Name: args[0], WipeRequest: *wipe}
+		p, err := ask[api.RemovedPeer](cmd.Context(), http.MethodPost, "/v0/peer/rm", q)
 		if err != nil {
 			return err
 		}
 		if *asJSON {
 			return printJSON(cmd.OutOrStdout(), p)
 		}
-		fmt.Fprintf(cmd.OutOrStdout(), "%s is out of the mesh (%s)\n", p.Name, p.ID)
+		text := fmt.Sprintf("%s is out of the mesh (%s)", p.Name, p.ID)
+		switch away := p.Link.Path == "none"; {
+		case p.Wipe && away:
+			text += "; it is to erase itself at its next contact"
+		case p.Wipe:
+			text += "; it has been told to erase itself"
+		}
+		fmt.Fprintln(cmd.OutOrStdout(), text)
 		return nil
 	}
 	return cmd
 }
 
+// wipeFlags adds --wipe and what goes with it.
+func wipeFlags(cmd *cobra.Command) *api.WipeRequest {
+	var q api.WipeRequest
+	cmd.Flags().BoolVar(&q.Wipe, "wipe", false, "erase the models it pulled, its caches and its records; never a file registered in place")
+	cmd.Flags().BoolVar(&q.LastCopy, "last-copy", false, "with --wipe: also the last whole copy of a model that can be reached")
+	return &q
+}
+
 func newPeerLeave() *cobra.Command {
-	return &cobra.Command{
+	cmd := &cobra.Command{
 		Use: "leave", Short: "Take this machine out of its mesh for good, and stop it",
+		Long: "Take this machine out of its mesh for good, and stop it. With --wipe it then erases the models\nthat it pulled, its caches and its records of the mesh; never a file registered in place.",
 		Args: exactly(0, "no arguments"),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if _, err := ask[struct{}](cmd.Context(), http.MethodPost, "/v0/peer/leave", nil); err != nil {
-				return err
-			}
-			fmt.Fprintln(cmd.OutOrStdout(), "this machine has left its mesh and stops; `relay up` founds one of its own")
-			return nil
-		},
 	}
+	wipe := wipeFlags(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if _, err := ask[struct{}](cmd.Context(), http.MethodPost, "/v0/peer/leave", *wipe); err != nil {
+			return err
+		}
+		text := "this machine has left its mesh and stops"
+		if wipe.Wipe {
+			text += ", then erases what it had of it"
+		}
+		fmt.Fprintln(cmd.OutOrStdout(), text+"; `relay up` founds one of its own")
+		return nil
+	}
+	return cmd
 }
 
 func newPeerRecover() *cobra.Command {

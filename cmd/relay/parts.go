@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"os"
-	"path/filepath"
 	"runtime"
 	"strings"
 	"time"
@@ -42,7 +41,7 @@ func assemble(ctx context.Context, m *machine, id membership.MeshID, hooks hooks
 	}
 	engine, noEngine := m.findEngine(ctx)
 	p.scheduler, err = scheduler.New(scheduler.Options{
-		Mesh: p.node, Content: m.content, State: m.db.Space("scheduler/" + string(id)),
+		Mesh: p.node, Content: m.content, State: m.db.Space(schedulerSpace(id)),
 		Engine: engine, NoEngine: noEngine,
 		ReadHeader: scheduler.ReadGGUF, CheckArgs: llama.CheckArgs, Memory: llama.HostMemory,
 		Disk:         func() (uint64, uint64, error) { return store.DiskFree(m.modelsDir) },
@@ -73,7 +72,7 @@ func assemble(ctx context.Context, m *machine, id membership.MeshID, hooks hooks
 		Mesh: p.node, MeshID: id, Scheduler: p.scheduler, Version: versionLine(),
 		Door: hooks.doorURL, KeysText: p.ring.Text,
 		DemoPath: func() (string, error) { return demo.Write(m.modelsDir) },
-		Members:  p.node, Leave: func() error { return m.leave(p.node, hooks.down) },
+		Members:  p.node, Leave: func(wipe bool) error { return m.leave(p.node, wipe, hooks.down) },
 		Join: hooks.join, ForgetInvite: func() error { return m.forget(keyPending) }, Down: hooks.down,
 		Log: m.log.With("part", "control"),
 	}
@@ -119,7 +118,7 @@ func (m *machine) findEngine(ctx context.Context) (scheduler.Engine, string) {
 	}
 	m.log.Info("engine", "build", found.String(), "from", string(found.Source))
 	return scheduler.LlamaEngine{
-		Found: found, RunDir: filepath.Join(m.tree.Run(), "engines"), CacheDir: filepath.Join(m.tree.Run(), "kernels"),
+		Found: found, RunDir: m.enginesDir(), CacheDir: m.kernelsDir(),
 		Sandbox: llama.SandboxMode(m.Sandbox), Threads: m.threads(), Log: m.log.With("part", "engine"),
 	}, ""
 }

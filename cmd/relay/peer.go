@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -16,8 +17,9 @@ import (
 )
 
 func newPeer() *cobra.Command {
-	return group("peer", "The machines of the mesh", newPeerInit(), newPeerInvite(), newPeerInvites(), newPeerRevoke(), newPeerJoin(), newPeerList(),
-		newPeerRemove(), newPeerLeave(), newPeerRecover())
+	commands := []*cobra.Command{newPeerInit(), newPeerInvite(), newPeerInvites(), newPeerRevoke(), newPeerJoin(), newPeerList(), newPeerShow(), newPeerSet(),
+		newPeerRemove(), newPeerLeave(), newPeerRecover()}
+	return group("peer", "The machines of the mesh", append(commands, newPeerSwitches()...)...)
 }
 
 // offline opens the machine for a command that needs no running peer.
@@ -89,7 +91,7 @@ func newPeerInvite() *cobra.Command {
 	var uses int
 	var ttl time.Duration
 	var label string
-	var admin, client, shardOnly bool
+	var admin, client, shardOnly, asQR bool
 	cmd := &cobra.Command{
 		Use: "invite", Short: "Print the line to paste on the machine that is to join",
 		Args: exactly(0, "no arguments"),
@@ -102,11 +104,14 @@ func newPeerInvite() *cobra.Command {
 	f.BoolVar(&admin, "admin", false, "who joins becomes an admin")
 	f.BoolVar(&shardOnly, "shard-only", false, "who joins gets parts of models only")
 	f.BoolVar(&client, "client", false, "who joins uses the mesh, and holds and runs nothing")
+	f.BoolVar(&asQR, "qr", false, "draw the invite as a QR code as well")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		q := api.InviteRequest{Uses: uses, TTLSeconds: int64(ttl.Seconds()), Label: label}
 		switch {
 		case client && shardOnly || admin && (client || shardOnly):
 			return &usageError{"--admin, --shard-only and --client exclude one another"}
+		case asQR && *asJSON:
+			return &usageError{"--qr and --json exclude one another"}
 		case uses < 1 || uses > api.MaxInviteUses:
 			return &usageError{fmt.Sprintf("--uses takes 1 or more, up to %d", api.MaxInviteUses)}
 		case ttl < time.Second || ttl > api.MaxInviteTTL:
@@ -125,7 +130,15 @@ func newPeerInvite() *cobra.Command {
 		if *asJSON {
 			return printJSON(cmd.OutOrStdout(), a)
 		}
-		fmt.Fprintf(cmd.OutOrStdout(), "relay up --join %s\n", a.Invite)
+		w := cmd.OutOrStdout()
+		fmt.Fprintf(w, "relay up --join %s\n", a.Invite)
+		if asQR {
+			code, err := qrCode(strings.ToUpper(a.Invite), colours(isTerminal(w))) // Its case does not matter.
+			if err != nil {
+				return err
+			}
+			fmt.Fprint(w, "\n"+code)
+		}
 		fmt.Fprintf(cmd.ErrOrStderr(), "\nPaste that on the other machine. It is good for %s until %s: whoever has it may join.\n",
 			plural(a.Uses, "machine"), a.Expires.Local().Format("2006-01-02 15:04"))
 		if a.LANOnly {
@@ -257,6 +270,9 @@ func newPeerList() *cobra.Command {
 		}
 		if *asJSON {
 			return printJSON(cmd.OutOrStdout(), peers)
+		}
+		if text := unansweredText(peers, withoutAnswer(peers), time.Now()); text != "" {
+			fmt.Fprintln(cmd.OutOrStdout(), text)
 		}
 		printPeers(cmd.OutOrStdout(), peers)
 		return nil

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"os"
@@ -443,7 +444,9 @@ func cmdJSON(ts *testscript.TestScript, neg bool, args []string) {
 }
 
 // checkStatus knows these keys: alive, models, holders, serving (names of the
-// peers that have a ready replica), admins, mesh, replicas (states), inflight.
+// peers that have a ready replica), admins, mesh, replicas (states), inflight,
+// wiping, behind (names of the peers that are, or do not answer), state:PEER,
+// trust:PEER, label:PEER:KEY.
 func checkStatus(ts *testscript.TestScript, name, key, want string) error {
 	_, stdout, stderr := runOn(ts, name, []string{"status", "--json"})
 	var s struct {
@@ -451,7 +454,12 @@ func checkStatus(ts *testscript.TestScript, name, key, want string) error {
 			ID, Name string
 			Admins   []string
 		}
-		Peers  []struct{ ID, Name, State string }
+		Peers []struct {
+			ID, Name, State, Trust string
+			Behind                 *int
+			Labels                 map[string]string
+		}
+		Wiping []struct{ Name string }
 		Models []struct {
 			Name     string
 			Holders  []string
@@ -464,13 +472,24 @@ func checkStatus(ts *testscript.TestScript, name, key, want string) error {
 	if err := json.Unmarshal([]byte(stdout), &s); err != nil {
 		return fmt.Errorf("%v: %s%s", err, stdout, stderr)
 	}
-	names := map[string]string{}
+	names, facts := map[string]string{}, map[string]string{}
 	alive := 0
+	var behind, wiping []string
 	for _, p := range s.Peers {
 		names[p.ID] = p.Name
 		if p.State == "alive" {
 			alive++
 		}
+		if p.Behind == nil || *p.Behind > 0 {
+			behind = append(behind, p.Name)
+		}
+		facts["state:"+p.Name], facts["trust:"+p.Name] = p.State, p.Trust
+		for key, value := range p.Labels {
+			facts["label:"+p.Name+":"+key] = value
+		}
+	}
+	for _, p := range s.Wiping {
+		wiping = append(wiping, p.Name)
 	}
 	var models, holders, serving, states []string
 	inFlight := 0
@@ -490,12 +509,13 @@ func checkStatus(ts *testscript.TestScript, name, key, want string) error {
 		}
 	}
 	slices.Sort(holders)
-	got := map[string]string{
+	maps.Copy(facts, map[string]string{
+		"wiping": strings.Join(wiping, ","), "behind": strings.Join(behind, ","),
 		"alive": strconv.Itoa(alive), "models": strings.Join(models, ","), "holders": strings.Join(holders, ","),
 		"serving": strings.Join(serving, ","), "admins": strconv.Itoa(len(s.Mesh.Admins)), "mesh": s.Mesh.Name, "replicas": strings.Join(states, ","),
 		"inflight": strconv.Itoa(inFlight),
-	}[key]
-	if got != want {
+	})
+	if got := facts[key]; got != want {
 		return fmt.Errorf("%s is %q, not %q", key, got, want)
 	}
 	return nil

@@ -3,9 +3,11 @@ package main
 import (
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -31,7 +33,7 @@ func newStatus() *cobra.Command {
 		if *asJSON {
 			err = printJSON(cmd.OutOrStdout(), s)
 		} else {
-			printStatus(cmd.OutOrStdout(), s)
+			printStatus(cmd.OutOrStdout(), s, time.Now())
 		}
 		if err == nil && !s.Serving {
 			return errSilent
@@ -41,18 +43,17 @@ func newStatus() *cobra.Command {
 	return cmd
 }
 
-func printStatus(w io.Writer, s api.Status) {
+func printStatus(w io.Writer, s api.Status, now time.Time) {
 	names := peerNames(s.Peers)
 	fmt.Fprintf(w, "mesh %s (%s)   /v1 %s   %s\n", s.Mesh.Name, s.Mesh.ID, s.Door, s.Keys)
-	if n := len(s.Unanswered); n > 0 {
-		var away []string
-		for _, id := range s.Unanswered {
-			away = append(away, names[id])
-		}
-		fmt.Fprintf(w, "%d of %d peers answered; not %s\n", len(s.Peers)-n, len(s.Peers), strings.Join(away, ", "))
+	if text := unansweredText(s.Peers, s.Unanswered, now); text != "" {
+		fmt.Fprintln(w, text)
 	}
 	fmt.Fprintln(w)
 	printPeers(w, s.Peers)
+	for _, p := range s.Wiping {
+		fmt.Fprintf(w, "\n%s is out of the mesh and is to erase itself when it is next seen (%s)\n", p.Name, p.ID)
+	}
 	fmt.Fprintln(w)
 	printModels(w, s.Models, names)
 	if len(s.Decisions) > 0 {
@@ -98,15 +99,82 @@ func peerNames(peers []scheduler.PeerState) map[string]string {
 
 func printPeers(w io.Writer, peers []scheduler.PeerState) {
 	var rows [][]string
+	labels := false
 	for _, p := range peers {
 		lending := size(p.Memory.Lent)
 		if p.NoEngine != "" {
 			lending = "nothing (no engine)"
 		}
 		rows = append(rows, []string{p.Name, p.Role, p.Trust, gpuText(p.Devices), lending, size(p.Memory.Free),
-			size(p.Disk.Free), linkText(p.Link), p.State, seenText(p), p.ID[max(0, len(p.ID)-8):]})
+			size(p.Disk.Free), linkText(p.Link), stateText(p), stepText(p), seenText(p), p.ID[max(0, len(p.ID)-8):]})
+		labels = labels || len(p.Labels) > 0
 	}
-	printTable(w, []string{"PEER", "ROLE", "TRUST", "GPU", "LENDING", "FREE", "DISK FREE", "LINK", "STATE", "LAST SEEN", "ID"}, rows)
+	header := []string{"PEER", "ROLE", "TRUST", "GPU", "LENDING", "FREE", "DISK FREE", "LINK", "STATE", "IN STEP", "LAST SEEN", "ID"}
+	if labels { // Most meshes have none.
+		header = append(header, "LABELS")
+		for i, p := range peers {
+			rows[i] = append(rows[i], strings.Join(labelList(p.Labels), " "))
+		}
+	}
+	printTable(w, header, rows)
+}
+
+// unansweredText says who did not answer, and since when; "" where all did.
+func unansweredText(peers []scheduler.PeerState, unanswered []string, now time.Time) string {
+	if len(unanswered) == 0 {
+		return ""
+	}
+	var away []string
+	for _, p := range peers {
+		switch {
+		case !slices.Contains(unanswered, p.ID):
+		case p.LastSeen == nil:
+			away = append(away, p.Name+" (never seen)")
+		default:
+			away = append(away, fmt.Sprintf("%s (not since %s)", p.Name, clock(now.Add(-time.Duration(*p.LastSeen*float64(time.Second))), now)))
+		}
+	}
+	return fmt.Sprintf("%d of %d peers answered; not %s", len(peers)-len(unanswered), len(peers), strings.Join(away, ", "))
+}
+
+// withoutAnswer are the peers that did not say whether they are in step.
+func withoutAnswer(peers []scheduler.PeerState) []string {
+	var ids []string
+	for _, p := range peers {
+		if p.Behind == nil {
+			ids = append(ids, p.ID)
+		}
+	}
+	return ids
+}
+
+func stateText(p scheduler.PeerState) string {
+	parts := []string{p.State}
+	if p.Draining && p.State != "draining" {
+		parts = append(parts, "draining")
+	}
+	if p.Cordoned {
+		parts = append(parts, "cordoned")
+	}
+	return strings.Join(parts, ", ")
+}
+
+func stepText(p scheduler.PeerState) string {
+	switch {
+	case p.Behind == nil:
+		return "?"
+	case *p.Behind == 0:
+		return "yes"
+	}
+	return fmt.Sprintf("%d behind", *p.Behind)
+}
+
+func labelList(labels map[string]string) []string {
+	var list []string
+	for _, key := range slices.Sorted(maps.Keys(labels)) {
+		list = append(list, key+"="+labels[key])
+	}
+	return list
 }
 
 func gpuText(devices []scheduler.Device) string {
@@ -144,14 +212,18 @@ func printModels(w io.Writer, models []scheduler.ModelState, names map[string]st
 func runsText(m scheduler.ModelState, names map[string]string) string {
 	var parts []string
 	for _, r := range m.Replicas {
-		text := fmt.Sprintf("%s: %s", names[r.Peer], r.State)
-		if r.State == scheduler.StateReady {
-			text = fmt.Sprintf("%s: ready on %s", names[r.Peer], r.Device)
-		}
-		if r.InFlight != nil && *r.InFlight > 0 {
-			text += fmt.Sprintf(", %d in flight", *r.InFlight)
-		}
-		parts = append(parts, text)
+		parts = append(parts, names[r.Peer]+": "+replicaText(r))
 	}
 	return join(parts, "nowhere")
+}
+
+func replicaText(r scheduler.ReplicaState) string {
+	text := r.State
+	if r.State == scheduler.StateReady {
+		text = "ready on " + r.Device
+	}
+	if r.InFlight != nil && *r.InFlight > 0 {
+		text += fmt.Sprintf(", %d in flight", *r.InFlight)
+	}
+	return text
 }

@@ -74,6 +74,14 @@ func ago(seconds float64) string {
 	return fmt.Sprintf("%d h ago", int(d.Hours()))
 }
 
+// clock is a moment that passed, with its date where that was another day.
+func clock(t, now time.Time) string {
+	if now.Sub(t) < 12*time.Hour || now.Format(time.DateOnly) == t.Format(time.DateOnly) {
+		return t.Format("15:04")
+	}
+	return t.Format("2006-01-02 15:04")
+}
+
 func lendSummary(p scheduler.PeerState) string {
 	if p.NoEngine != "" {
 		return "nothing: " + p.NoEngine

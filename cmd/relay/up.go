@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,6 +18,7 @@ import (
 
 	"relay/api"
 	"relay/llama"
+	"relay/p2p"
 	"relay/p2p/membership"
 	"relay/scheduler"
 )
@@ -99,6 +101,9 @@ func up(ctx context.Context, s settings, join string, stdout, stderr io.Writer) 
 		return err
 	}
 	defer m.close()
+	if revoked, err := m.finishWipe(ctx, stdout, true); err != nil || revoked {
+		return cmp.Or(err, p2p.ErrRevoked)
+	}
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	p := &program{m: m, out: stdout, warn: stderr, stop: stop, door: newSwap(http.HandlerFunc(notYet))}
@@ -143,7 +148,9 @@ func up(ctx context.Context, s settings, join string, stdout, stderr io.Writer) 
 		err = nil // It was told to end before it had begun.
 	}
 	stopServing()
-	return errors.Join(err, servers.Wait())
+	err = errors.Join(err, servers.Wait())
+	_, erasing := m.finishWipe(context.WithoutCancel(ctx), stdout, false) // By an order, or as it left.
+	return errors.Join(err, erasing)
 }
 
 // what a start did, for the banner.
@@ -252,6 +259,9 @@ func (p *program) runIn(ctx context.Context, id membership.MeshID, first entered
 		p.door.serve(parts.door.Handler())
 		carrying.Go(func() { p.carry(ctx, parts.scheduler) })
 	}, func() <-chan struct{} { return p.door.closeWith(http.HandlerFunc(leaving)) })
+	if errors.Is(err, p2p.ErrRevoked) {
+		err = errors.Join(err, p.m.noteWipe(parts.node))
+	}
 	changed = errors.Is(context.Cause(ctx), errAgain)
 	again(nil)
 	carrying.Wait()

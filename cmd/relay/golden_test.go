@@ -1,0 +1,117 @@
+package main
+
+import (
+	"bytes"
+	"flag"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"relay/api"
+	"relay/scheduler"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// golden holds what people and programs read to what it was.
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	path := filepath.Join("testdata", name)
+	if *update {
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		t.Errorf("%s is not what it was (-update if it should not be):\n%s", path, got)
+	}
+}
+
+// sample is a mesh in which something of everything is the case.
+func sample() (s api.Status, now time.Time) {
+	now = time.Date(2026, 5, 4, 15, 30, 0, 0, time.Local)
+	ago := func(d time.Duration) *float64 { seconds := d.Seconds(); return &seconds }
+	n := func(i int) *int { return &i }
+	rtt := 1.25
+	attic, den, cellar, shed := "12D3KooWattic00000", "12D3KooWden0000000", "12D3KooWcellar0000", "12D3KooWshed000000"
+	build := scheduler.Build{Version: "b7000", Commit: "80fb11a", RPC: "3.6.0"}
+	cpu := scheduler.Device{ID: "CPU", Name: "a processor", Kind: "cpu", Total: 32 << 30, Free: 20 << 30, Known: true}
+	s = api.Status{
+		Schema: 1, Mesh: api.MeshStatus{ID: "b3k7aaaaaaaaaaaa", Name: "attic's mesh", Admins: []string{attic}}, Self: attic, Version: "relay 1",
+		Door: "http://127.0.0.1:8420/v1", Keys: "1 key",
+		Peers: []scheduler.PeerState{
+			{ID: attic, Name: "attic", Role: "admin", Trust: "replicas", State: "alive", Self: true, Labels: map[string]string{"room": "top"},
+				Memory: scheduler.MemoryState{Total: 32 << 30, Free: 8 << 30, Lent: 16 << 30}, Disk: scheduler.DiskState{Total: 1 << 40, Free: 200 << 30},
+				Cores: 8, Devices: []scheduler.Device{cpu}, Engine: build, Link: scheduler.LinkState{Path: "self"}, LastSeen: ago(0), Behind: n(0)},
+			{ID: cellar, Name: "cellar", Role: "member", Trust: "replicas", State: "draining", Draining: true, Cordoned: true, Labels: map[string]string{},
+				Memory: scheduler.MemoryState{Total: 64 << 30, Free: 30 << 30, Lent: 48 << 30}, Disk: scheduler.DiskState{Total: 1 << 40, Free: 500 << 30},
+				Cores: 16, Devices: []scheduler.Device{{ID: "CUDA0", Name: "a graphics card", Kind: "gpu", Total: 24 << 30, Free: 10 << 30, Known: true}, cpu},
+				Engine: build, Link: scheduler.LinkState{Path: "direct", Transport: "tcp", RTTMS: &rtt}, LastSeen: ago(time.Second), Behind: n(12)},
+			{ID: den, Name: "den", Role: "member", Trust: "client", State: "gone", Labels: map[string]string{"room": "ground", "gpu": "none"},
+				Devices: []scheduler.Device{}, NoEngine: "no llama-server in PATH", Link: scheduler.LinkState{Path: "none"}, LastSeen: ago(88 * time.Minute)},
+			{ID: shed, Name: "shed", Role: "member", Trust: "replicas", State: "gone", Labels: map[string]string{}, Devices: []scheduler.Device{},
+				Link: scheduler.LinkState{Path: "none"}},
+		},
+		Models: []scheduler.ModelState{{
+			UID: "uidofqwenaaaaaaa", Name: "qwen", CID: "bafy", Bytes: 5 << 30, Kind: "chat", Context: 8192, Slots: 2, Need: 6 << 30, Args: []string{},
+			Leader: &scheduler.LeaderState{Peer: attic, Epoch: 3}, Holders: []string{attic, cellar},
+			Placed: `model "qwen": goes to attic (holds the file, 8.0 GiB free of 16.0 GiB lent); 6.0 GiB needed; cellar is drained and serves until then`,
+			Replicas: []scheduler.ReplicaState{{Peer: attic, State: "loading", InFlight: n(0)},
+				{Peer: cellar, State: "ready", Device: "GPU (29 of 29 layers)", InFlight: n(2), LoadMS: 900}},
+		}},
+		Decisions:  []scheduler.Decision{{At: now.Add(-time.Minute), Model: "qwen", Text: `model "qwen": cellar is drained and serves until then`}},
+		Unanswered: []string{den, shed}, Wiping: []api.PeerName{{ID: "12D3KooWlab0000000", Name: "lab"}},
+		Warnings: []string{"there is one admin: if that machine is lost, only the recovery code makes a new one (relay peer invite --admin)"}, Serving: true,
+	}
+	return s, now
+}
+
+// What the tables and the JSON look like.
+func TestTables(t *testing.T) {
+	s, now := sample()
+	for name, print := range map[string]func(*bytes.Buffer){
+		"status.golden":      func(b *bytes.Buffer) { printStatus(b, s, now) },
+		"status_json.golden": func(b *bytes.Buffer) {
+			anywhere := s
+			anywhere.Decisions = []scheduler.Decision{{At: time.Date(2026, 5, 4, 15, 29, 0, 0, time.UTC), Model: "qwen", Text: "as above"}}
+			_ = printJSON(b, anywhere)
+		},
+		"peers_none_labelled.golden": func(b *bytes.Buffer) {
+			plain := s.Peers[1:2]
+			printPeers(b, plain)
+		},
+		"peer.golden": func(b *bytes.Buffer) { printPeer(b, shownSample(s, 1)) },
+		"peer_away.golden": func(b *bytes.Buffer) {
+			p := shownSample(s, 2)
+			p.Holds, p.Leads, p.Runs, p.Addresses = nil, nil, nil, nil
+			printPeer(b, p)
+		},
+		"peer_json.golden": func(b *bytes.Buffer) { _ = printJSON(b, shownSample(s, 1)) },
+	} {
+		var b bytes.Buffer
+		print(&b)
+		golden(t, name, b.String())
+	}
+}
+
+func shownSample(s api.Status, i int) api.PeerShown {
+	return api.PeerShown{PeerState: s.Peers[i], Addresses: []string{"/ip4/192.0.2.7/tcp/8421", "/ip4/192.0.2.7/udp/8421/quic-v1"},
+		Holds: []string{"qwen"}, Leads: []string{}, Runs: []api.PeerRun{{Model: "qwen", ReplicaState: s.Models[0].Replicas[1]}}}
+}
+
+// A moment is told with its date where it was not today.
+func TestClock(t *testing.T) {
+	now := time.Date(2026, 5, 4, 1, 0, 0, 0, time.Local)
+	for ago, want := range map[time.Duration]string{
+		time.Minute: "00:59", 2 * time.Hour: "23:00", 30 * time.Hour: "2026-05-02 19:00", 13 * time.Hour: "2026-05-03 12:00",
+	} {
+		if got := clock(now.Add(-ago), now); got != want {
+			t.Errorf("%s ago: %s, want %s", ago, got, want)
+		}
+	}
+}

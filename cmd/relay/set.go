@@ -1,0 +1,102 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"relay/api"
+	"relay/p2p/membership"
+)
+
+func newPeerSet() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "set PEER", Short: "Change what a machine may see and decide, what it is called, its labels",
+		Long: "Change what a machine may see and decide, what it is called, and its labels. All of it is\n" +
+			"checked before anything is changed. A machine whose trust is lowered stops at once what it\n" +
+			"may no longer run, and is sent no more requests. Only an admin's machine may do this.",
+		Args: exactly(1, "the name or id of a machine"),
+	}
+	asJSON := jsonFlag(cmd)
+	f := cmd.Flags()
+	trust := f.String("trust", "", "replicas (runs whole models and sees prompts), shard-only, or client")
+	role := f.String("role", "", "admin or member")
+	name := f.String("name", "", "what it is called in the mesh; empty for what it calls itself")
+	labels := f.StringArray("label", nil, "`KEY=VALUE`, repeatable; KEY= takes a label away")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		q := api.SetRequest{Peer: args[0], Trust: membership.Trust(*trust), Role: membership.Role(*role)}
+		for _, flag := range []string{"trust", "role"} {
+			if f.Changed(flag) && f.Lookup(flag).Value.String() == "" {
+				return &usageError{"--" + flag + " wants a value"}
+			}
+		}
+		if f.Changed("name") {
+			q.Name = name
+		}
+		for _, label := range *labels {
+			key, value, ok := strings.Cut(label, "=")
+			if !ok || key == "" {
+				return &usageError{fmt.Sprintf("--label %q: it is KEY=VALUE, or KEY= to take it away", label)}
+			}
+			if q.Labels == nil {
+				q.Labels = map[string]string{}
+			}
+			if _, twice := q.Labels[key]; twice {
+				return &usageError{fmt.Sprintf("--label %s is there twice", key)}
+			}
+			q.Labels[key] = value
+		}
+		if q.Trust == "" && q.Role == "" && q.Name == nil && q.Labels == nil {
+			return &usageError{"relay peer set wants at least one of --trust, --role, --name and --label"}
+		}
+		return setPeer(cmd, q, *asJSON)
+	}
+	return cmd
+}
+
+// newPeerSwitch is a command that sets one thing of a machine to yes or no.
+func newPeerSwitch(use, short, long string, set func(*api.SetRequest)) *cobra.Command {
+	cmd := &cobra.Command{Use: use + " PEER", Short: short, Long: long, Args: exactly(1, "the name or id of a machine")}
+	asJSON := jsonFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		q := api.SetRequest{Peer: args[0]}
+		set(&q)
+		return setPeer(cmd, q, *asJSON)
+	}
+	return cmd
+}
+
+func newPeerSwitches() []*cobra.Command {
+	yes, no := true, false
+	return []*cobra.Command{
+		newPeerSwitch("cordon", "Place nothing new on a machine",
+			"Place nothing new on a machine. What runs there stays, and is started again there if it\nfalls; the machine may still lead.",
+			func(q *api.SetRequest) { q.Cordon = &yes }),
+		newPeerSwitch("uncordon", "Place models on a machine again", "Place models on a machine again.", func(q *api.SetRequest) { q.Cordon = &no }),
+		newPeerSwitch("drain", "Move away what runs on a machine",
+			"Move away what runs on a machine, and place nothing there. It serves until others are ready\n"+
+				"in its stead, for two minutes at most, and then finishes its requests. What nobody else can\ntake stops then all the same; relay status says so. It leads no models meanwhile.",
+			func(q *api.SetRequest) { q.Drain = &yes }),
+		newPeerSwitch("undrain", "Let a machine run models again", "Let a machine run models again. What has moved away stays where it is.",
+			func(q *api.SetRequest) { q.Drain = &no }),
+	}
+}
+
+func setPeer(cmd *cobra.Command, q api.SetRequest, asJSON bool) error {
+	a, err := ask[api.SetAnswer](cmd.Context(), http.MethodPost, "/v0/peer/set", q)
+	if err != nil {
+		return err
+	}
+	if asJSON {
+		return printJSON(cmd.OutOrStdout(), a)
+	}
+	if len(a.Changed) == 0 {
+		fmt.Fprintf(cmd.OutOrStdout(), "%s: it was so already\n", a.Peer.Name)
+	}
+	for _, change := range a.Changed {
+		fmt.Fprintf(cmd.OutOrStdout(), "%s: %s\n", a.Peer.Name, change)
+	}
+	return nil
+}
