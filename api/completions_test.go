@@ -242,6 +242,66 @@ func TestPeerGoneBeforeTheFirstEvent(t *testing.T) {
 
 // Requests that wait for their first token when the replica is lost get their
 // answer from the next one, also when that comes up only later.
+// cutAfter ends answers after some reads, with what the scheduler ends those with
+// that a peer may not give any more.
+type cutAfter struct {
+	http.RoundTripper
+	reads int
+}
+
+func (c cutAfter) RoundTrip(r *http.Request) (*http.Response, error) {
+	resp, err := c.RoundTripper.RoundTrip(r)
+	if err == nil {
+		resp.Body = &cutReads{resp.Body, c.reads}
+	}
+	return resp, err
+}
+
+type cutReads struct {
+	io.ReadCloser
+	left int
+}
+
+func (c *cutReads) Read(b []byte) (int, error) {
+	if c.left--; c.left < 0 {
+		return 0, &scheduler.Error{Why: scheduler.PeerGone, Retry: scheduler.RetryElsewhere, Message: "the peer that served may not serve any more"}
+	}
+	return c.ReadCloser.Read(b[:min(len(b), 300)])
+}
+
+// A request that is cut, since its peer may not serve any more, is tried elsewhere
+// unseen before its first event; after it, the client is told.
+func TestCutRequests(t *testing.T) {
+	entrance, serving := newMesh(t, []sim.Options{{}, {}}, nil)
+	entrance.sched.hops = map[string]http.RoundTripper{}
+	cut := func(reads int) {
+		entrance.sched.set(func() {
+			entrance.sched.hops[serving[0].id] = cutAfter{hopTransport(entrance.id, serving[0].hopAddr), reads}
+		})
+	}
+	cut(0)
+	for _, stream := range []bool{true, false} {
+		got := send(t, "POST", entrance.url+"/v1/chat/completions", chatBody(testModel, stream))
+		if a := readAnswer(t, got.body); a.text != wantText() || a.err != nil || got.header.Get(headerAttempts) != "2" {
+			t.Errorf("stream %v: %v", stream, got)
+		}
+	}
+	cut(4)
+	got := send(t, "POST", entrance.url+"/v1/chat/completions", chatBody(testModel, true))
+	a := readAnswer(t, got.body)
+	if a.events == 0 || a.done || a.err == nil || a.err.Code != string(scheduler.PeerGone) || !strings.Contains(a.err.Message, "may not serve any more") {
+		t.Errorf("%v", got)
+	}
+	serving[0].sched.set(func() {
+		serving[0].sched.serveErr = &scheduler.Error{Why: scheduler.NotAllowed, Retry: scheduler.RetryElsewhere, Message: "no"}
+	})
+	entrance.sched.set(func() { entrance.sched.hops = nil })
+	got = send(t, "POST", entrance.url+"/v1/chat/completions", chatBody(testModel, true))
+	if a := readAnswer(t, got.body); a.text != wantText() || got.header.Get(headerAttempts) != "2" {
+		t.Errorf("refused by the peer itself: %v", got)
+	}
+}
+
 func TestWaitingRequestsOutliveAReplica(t *testing.T) {
 	const waiting = 20
 	entrance, serving := newMesh(t, []sim.Options{{Slots: 2, Faults: []sim.Fault{{Kind: sim.FaultStall}}}}, nil)

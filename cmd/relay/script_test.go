@@ -71,7 +71,7 @@ func TestScripts(t *testing.T) {
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"up": cmdUp, "start": cmdStart, "said": cmdSaid, "code": cmdCode, "deaf": cmdDeaf,
 			"freeze": cmdFreeze, "thaw": cmdThaw, "ask": cmdAsk, "answered": cmdAnswered, "quit": cmdQuit, "on": cmdOn, "crash": cmdCrash, "down": cmdDown, "eventually": cmdEventually,
-			"chat": cmdChat, "http": cmdHTTP, "gone": cmdGone, "invite": cmdInvite, "json": cmdJSON, "holdport": cmdHoldPort, "truncate": cmdTruncate, "killengine": cmdKillEngine, "tmpfs": cmdTmpfs, "recoverycode": cmdRecoveryCode, "ended": cmdEnded,
+			"chat": cmdChat, "http": cmdHTTP, "gone": cmdGone, "invite": cmdInvite, "json": cmdJSON, "holdport": cmdHoldPort, "truncate": cmdTruncate, "killengine": cmdKillEngine, "tmpfs": cmdTmpfs, "recoverycode": cmdRecoveryCode, "ended": cmdEnded, "engines": cmdEngines,
 		},
 	})
 }
@@ -678,8 +678,30 @@ func cmdKillEngine(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// enginesOf finds the llama-server processes of a peer.
-func enginesOf(ts *testscript.TestScript, name string) (list []*os.Process) {
+// engines NAME N waits, two seconds at most, until that many llama-server
+// processes of a peer run.
+func cmdEngines(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: engines NAME N")
+	}
+	scriptStage(ts).wait(ts, 2*time.Second, args[1]+" engines of "+args[0], func() error {
+		if n := len(runningEngines(ts, args[0])); strconv.Itoa(n) != args[1] {
+			return fmt.Errorf("%d run", n)
+		}
+		return nil
+	})
+}
+
+// enginesOf finds the llama-server processes of a peer; there has to be one.
+func enginesOf(ts *testscript.TestScript, name string) []*os.Process {
+	list := runningEngines(ts, name)
+	if len(list) == 0 {
+		ts.Fatalf("no engine of %s runs", name)
+	}
+	return list
+}
+
+func runningEngines(ts *testscript.TestScript, name string) (list []*os.Process) {
 	mark := []byte(stateOf(ts, name) + string(filepath.Separator))
 	entries, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	ts.Check(err)
@@ -691,11 +713,10 @@ func enginesOf(ts *testscript.TestScript, name string) (list []*os.Process) {
 		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path)))
 		ts.Check(err)
 		process, err := os.FindProcess(pid)
-		ts.Check(err)
+		if err != nil { // It ended meanwhile.
+			continue
+		}
 		list = append(list, process)
-	}
-	if len(list) == 0 {
-		ts.Fatalf("no engine of %s runs", name)
 	}
 	return list
 }
