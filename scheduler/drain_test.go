@@ -165,3 +165,19 @@ func TestCordon(t *testing.T) {
 		c.want("the new one once it is not cordoned", on.ready("new"), []string{on.name})
 	})
 }
+
+// What ran on a cordoned peer that was alone is started again when it is.
+func TestCordonOutlivesARestart(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, c *cluster) {
+		p := c.peers[0]
+		c.addModel("m", 1<<30, p)
+		c.pass(10 * time.Second)
+		c.say(p, said{cordoned: true})
+		p.crash()
+		p.engine = &fakeEngine{}
+		p.open()
+		p.start()
+		c.pass(10 * time.Second)
+		c.want("ready", p.ready("m"), []string{"a"})
+	})
+}

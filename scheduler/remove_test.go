@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"relay/store/content"
 )
 
 // The last copy that can be reached is not deleted unasked, nor a file that
@@ -50,5 +52,28 @@ func TestAddTakesFilesOnly(t *testing.T) {
 		if ReasonOf(err) != FileInvalid {
 			t.Errorf("a folder: %v", err)
 		}
+	})
+}
+
+// The last copies of a peer are those that it pulled and that nobody else who is
+// up has: not its owner's own files.
+func TestLastCopies(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, c *cluster) {
+		a, b := c.peers[0], c.peers[1]
+		c.addModel("shared", 1<<30, a, b)
+		c.addModel("pulled", 1<<30, a)
+		c.addModel("owned", 1<<30, a)
+		own := content.Content{CID: c.rootOf("owned"), Bytes: 1 << 20, Path: "/mine", InPlace: true, Complete: true}
+		a.put(own)
+		if err := a.s.publishHoldings(); err != nil {
+			t.Fatal(err)
+		}
+		c.pass(time.Second)
+		c.want("of a", c.peers[2].s.LastCopies(a.id.String()), []string{"pulled"})
+		c.want("of b", c.peers[2].s.LastCopies(b.id.String()), []string{})
+		b.crash()
+		c.pass(10 * time.Second)
+		c.want("of a, b away", c.peers[2].s.LastCopies(a.id.String()), []string{"pulled", "shared"})
+		c.want("of b, away", c.peers[2].s.LastCopies(b.id.String()), []string{})
 	})
 }

@@ -75,7 +75,7 @@ func sample() (s api.Status, now time.Time) {
 func TestTables(t *testing.T) {
 	s, now := sample()
 	for name, print := range map[string]func(*bytes.Buffer){
-		"status.golden":      func(b *bytes.Buffer) { printStatus(b, s, now) },
+		"status.golden": func(b *bytes.Buffer) { printStatus(b, s, now) },
 		"status_json.golden": func(b *bytes.Buffer) {
 			anywhere := s
 			anywhere.Decisions = []scheduler.Decision{{At: time.Date(2026, 5, 4, 15, 29, 0, 0, time.UTC), Model: "qwen", Text: "as above"}}
