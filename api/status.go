@@ -113,7 +113,6 @@ func (c *Control) askOthers(ctx context.Context, s *Status) {
 	loads := map[string]map[string]int{}
 	var mu sync.Mutex
 	var asking sync.WaitGroup
-	asking.Go(func() { c.askInStep(ctx, s.Peers) })
 	for _, p := range s.Peers {
 		if !asked(p) {
 			continue
@@ -126,6 +125,7 @@ func (c *Control) askOthers(ctx context.Context, s *Status) {
 			}
 		})
 	}
+	c.askInStep(ctx, s.Peers) // Meanwhile.
 	asking.Wait()
 	for _, p := range s.Peers {
 		if loads[p.ID] == nil && !p.Self || p.Behind == nil {
