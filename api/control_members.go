@@ -21,6 +21,8 @@ type MemberMesh interface {
 	Invites() []p2p.InviteState
 	RevokeInvite(id string) error
 	NameOf(id peer.ID) string
+	// KeepName notes what one that was taken out was called.
+	KeepName(out peer.ID, name string) error
 	// Wiping are those taken out that have not said yet that they erased
 	// themselves.
 	Wiping() []peer.ID
@@ -96,12 +98,10 @@ func (c *Control) removePeer(r *http.Request) (RemovedPeer, error) {
 	if err := c.mayWipe(q.WipeRequest, found.ID); err != nil {
 		return RemovedPeer{}, err
 	}
-	if q.Wipe {
-		// What it is called is to be known until it has erased itself, and
-		// nothing that it wrote itself stands. Who may not write may not revoke.
-		_ = c.Members.SetName(id, found.Name)
+	if err := c.Members.Revoke(id, q.Wipe); err != nil || !q.Wipe {
+		return RemovedPeer{PeerState: found}, err
 	}
-	return RemovedPeer{found, q.Wipe}, c.Members.Revoke(id, q.Wipe)
+	return RemovedPeer{found, true}, c.Members.KeepName(id, found.Name)
 }
 
 func (c *Control) leave(r *http.Request) (struct{}, error) {

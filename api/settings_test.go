@@ -96,6 +96,8 @@ func (w *town) SetName(id peer.ID, name string) error {
 	return w.note("name %s", name)
 }
 
+func (w *town) KeepName(_ peer.ID, name string) error { return w.note("kept %s", name) }
+
 func (w *town) SetLabel(id peer.ID, key, value string) error {
 	w.of(id).Labels = map[string]string{key: value}
 	return w.note("label %s=%s", key, value)
@@ -231,7 +233,7 @@ func TestWipeAsks(t *testing.T) {
 		t.Errorf("done all the same: %v %v %v", w.revoked, w.left, w.wrote)
 	}
 	p, no := post[RemovedPeer](t, c, "/v0/peer/rm", `{"name":"den","wipe":true,"last_copy":true}`)
-	if no != nil || !p.Wipe || p.Name != "den" || !slices.Equal(w.wrote, []string{"name den"}) { // So that it is still known.
+	if no != nil || !p.Wipe || p.Name != "den" || !slices.Equal(w.wrote, []string{"kept den"}) {
 		t.Errorf("%+v %v, wrote %q", p, no, w.wrote)
 	}
 	if _, no := post[RemovedPeer](t, c, "/v0/peer/rm", `{"name":"cellar"}`); no != nil {
@@ -240,13 +242,17 @@ func TestWipeAsks(t *testing.T) {
 	if _, no := post[RemovedPeer](t, c, "/v0/peer/rm", `{"name":"12D3KooWKeAA5e2RPD5ctdFrAPqkyn8Z55aQTyuxBCPrRWj7ZiqR","wipe":true}`); no != nil { // Out already.
 		t.Error(no)
 	}
-	if want := []string{"den true", "cellar false", " true"}; !slices.Equal(w.revoked, want) {
-		t.Errorf("revoked: %q", w.revoked)
+	w.refuse["revoke"] = p2p.ErrLastAdmin
+	if _, no := post[RemovedPeer](t, c, "/v0/peer/rm", `{"name":"den","wipe":true,"last_copy":true}`); no == nil || len(w.wrote) != 1 {
+		t.Errorf("refused: %v, wrote %q", no, w.wrote)
 	}
 	for _, body := range []string{`{}`, `{"wipe":true,"last_copy":true}`, `null`} {
 		if _, no := post[struct{}](t, c, "/v0/peer/leave", body); no != nil {
 			t.Error(no)
 		}
+	}
+	if want := []string{"den true", "cellar false", " true", "den true"}; !slices.Equal(w.revoked, want) {
+		t.Errorf("revoked: %q", w.revoked)
 	}
 	if !slices.Equal(w.left, []bool{false, true, false}) {
 		t.Errorf("left: %v", w.left)

@@ -201,6 +201,15 @@ func (n *Node) SetName(target peer.ID, name string) error {
 	return n.putSetting(target, settingName, name)
 }
 
+// KeepName notes what a machine that was taken out of the mesh was called: nothing
+// that it wrote itself stands, and it may still have to erase itself.
+func (n *Node) KeepName(out peer.ID, name string) error {
+	if err := membership.CheckName(name); err != nil {
+		return err
+	}
+	return n.putSetting(out, settingName, name)
+}
+
 // SetLabel gives a member a label; an empty value takes it away.
 func (n *Node) SetLabel(target peer.ID, key, value string) error {
 	if err := n.CheckSettings(target, nil, map[string]string{key: value}); err != nil {
