@@ -81,6 +81,7 @@ type Node struct {
 
 	roster rosterCache
 	judge  *membership.Judge
+	life   *life                  // Of housekeep, once the node runs.
 	rules  map[string]record.Rule // By kind.
 	placed string                 // The kind of placements, or "".
 
@@ -110,7 +111,7 @@ func New(o Options) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := &Node{Options: o, self: self, log: o.Log, ready: make(chan struct{}), judge: membership.NewJudge(o.Mesh), rules: map[string]record.Rule{}}
+	n := &Node{Options: o, self: self, log: o.Log, ready: make(chan struct{}), judge: membership.NewJudge(o.Mesh), life: newLife(), rules: map[string]record.Rule{}}
 	n.ctx, n.stop = context.WithCancel(context.Background())
 	n.gate = newGate(n.ctx, &n.work, o.Mesh, n.Member, o.Log)
 	n.gossip = newGossip(n)
@@ -133,6 +134,8 @@ func New(o Options) (*Node, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the mesh's records: %w", err)
 	}
+
+	n.life.since.Store(n.table.Incarnation())
 
 	h, err := newHost(o.Identity, o.Agent, n.gate)
 	if err != nil {
@@ -246,6 +249,9 @@ func (n *Node) housekeep(ctx context.Context) error {
 	defer tick.Stop()
 	var last *membership.Roster
 	for {
+		if err := n.lookForTwin(); err != nil {
+			return err
+		}
 		if roster := n.Roster(); roster != last {
 			n.cutLowered(last, roster)
 			last = roster
@@ -266,6 +272,7 @@ func (n *Node) housekeep(ctx context.Context) error {
 		case <-changed:
 		case now := <-tick.C:
 			n.gate.sweep(now)
+			n.watchForTwin()
 			n.recheck()
 		}
 	}

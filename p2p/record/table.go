@@ -244,6 +244,14 @@ func (t *Table) owns(s *Signed) bool {
 // Self is the id under which this table writes.
 func (t *Table) Self() peer.ID { return t.self }
 
+// Incarnation is the first part of the versions under which this peer writes its
+// own records now.
+func (t *Table) Incarnation() uint64 {
+	t.writing.Lock()
+	defer t.writing.Unlock()
+	return t.incarnation
+}
+
 // Get returns the live record of a key.
 func (t *Table) Get(kind, id string) (Signed, bool) {
 	s, ok := t.Latest(kind, id)
