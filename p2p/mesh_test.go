@@ -19,6 +19,7 @@ import (
 
 	"relay/p2p/liveness"
 	"relay/p2p/membership"
+	"relay/p2p/record"
 	"relay/p2p/record/recordtest"
 )
 
@@ -30,6 +31,7 @@ type machine struct {
 	blocks  blockstore.Blockstore
 	listen  []ma.Multiaddr
 	stop    func()
+	kinds   []record.Kind
 
 	admission *Admission
 }
@@ -52,7 +54,7 @@ func testLog(t *testing.T, name string) *slog.Logger {
 
 func (m *machine) options(t *testing.T, mesh membership.MeshID, name string) Options {
 	return Options{
-		Identity: m.key, Mesh: mesh, Storage: m.storage, Name: name, Agent: "relay/test", Blocks: m.blocks,
+		Identity: m.key, Mesh: mesh, Storage: m.storage, Name: name, Agent: "relay/test", Blocks: m.blocks, Kinds: m.kinds,
 		MayHave: func(_ peer.ID, trust membership.Trust, _ cid.Cid) bool { return trust == membership.TrustReplicas },
 		Listen:  m.listen,
 		Log:     testLog(t, name),
