@@ -32,6 +32,7 @@ type machine struct {
 	listen  []ma.Multiaddr
 	stop    func()
 	kinds   []record.Kind
+	apart   func(peer.ID) bool // No connection to these stands.
 
 	admission *Admission
 }
@@ -68,6 +69,7 @@ func (m *machine) open(t *testing.T, mesh membership.MeshID, name string, ready 
 	if err != nil {
 		t.Fatal(err)
 	}
+	n.gate.cut = m.apart
 	if err := ready(n); err != nil {
 		n.Close()
 		t.Fatal(err)

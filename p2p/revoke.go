@@ -98,20 +98,33 @@ func (n *Node) adoptJudgement(roster *membership.Roster, s record.Signed, about 
 	return n.PutOwned(membership.KindRevocation, id, v)
 }
 
-// dropVoid drops what does not stand any more of those who were judged.
+// dropVoid drops what does not stand any more of those who were judged, and lists
+// what of it nobody has taken over: what they did on the far side of a cut.
 func (n *Node) dropVoid() error {
 	roster := n.Roster()
 	if !roster.Judged() {
 		return nil
 	}
-	return n.table.Void(func(r record.Record) bool {
+	var lost []string
+	err := n.table.Void(func(r record.Record) bool {
 		rule, known := n.rules[r.Kind]
 		if !known {
 			rule = record.Foreign
 		}
-		return !roster.Stands(r, rule)
+		stands := roster.Stands(r, rule)
+		if !stands && rule == record.Shared && !r.Deleted && len(lost) < maxListed {
+			lost = append(lost, r.Key())
+		}
+		return !stands
 	})
+	if len(lost) > 0 {
+		n.log.Warn("records by a machine that lost its rights, which nobody had taken over, are void", "keys", strings.Join(lost, " "))
+	}
+	return err
 }
+
+// maxListed bounds the keys of one line of the log.
+const maxListed = 32
 
 // Leave takes this peer out of the mesh by itself: its membership records say
 // so. The last admin of a mesh with others in it does not leave.
