@@ -29,7 +29,8 @@ var (
 	ErrExhausted = fault("record_invalid", "the record's version is at its upper bound")
 	// ErrNotFound: there is no live record of that key.
 	ErrNotFound = fault("not_found", "there is no such record")
-	// ErrFull: the table is at its limit of records or bytes.
+	// ErrFull: the table is at its limit of records or bytes, or the record's
+	// author at that of his share.
 	ErrFull = fault("no_capacity", "the table of records is full")
 	// ErrProtocol: the other side of Sync did not keep to the protocol. It
 	// counts against that peer.

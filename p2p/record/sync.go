@@ -351,10 +351,7 @@ func (x *exchange) takeRecords(n int) error {
 func (x *exchange) sendRecords(turn turn, want []uint32, keys []string) error {
 	rank := func(key string) int {
 		kind, _, _ := strings.Cut(key, "/")
-		if at, ok := x.table.order[kind]; ok {
-			return at
-		}
-		return len(x.table.order)
+		return x.table.rank(kind)
 	}
 	slices.SortStableFunc(keys, func(a, b string) int { return cmp.Compare(rank(a), rank(b)) })
 

@@ -101,7 +101,10 @@ func TestSyncLargeRecords(t *testing.T) {
 
 // More wishes and items than one frame takes.
 func TestSyncManyItems(t *testing.T) {
-	a, b := table(t, "a", newDisk()), table(t, "b", newDisk())
+	wide := func(name string) *record.Table {
+		return tableWith(t, record.Options{Storage: newDisk(), Key: keyOf(name), Kinds: kinds(), Rights: everyone{}, Shares: 1})
+	}
+	a, b := wide("a"), wide("b")
 	fill(t, 20000, a)
 	fill(t, 1, b)
 	sa, _ := mustSync(t, a, b)
