@@ -49,6 +49,8 @@ type gate struct {
 
 	// cut is for tests: no connection to these peers stands.
 	cut func(peer.ID) bool
+	// keptOut says who is refused for a while; nil: nobody.
+	keptOut func(peer.ID) bool
 
 	inner     network.StreamHandler
 	strangers *msmux.MultistreamMuxer[protocol.ID]
@@ -278,7 +280,9 @@ func (g *gate) InterceptPeerDial(id peer.ID) bool {
 	return ok && !g.isCut(id)
 }
 
-func (g *gate) isCut(id peer.ID) bool { return g.cut != nil && g.cut(id) }
+func (g *gate) isCut(id peer.ID) bool {
+	return g.cut != nil && g.cut(id) || g.keptOut != nil && g.keptOut(id)
+}
 
 // InterceptAddrDial lets every address of a member be dialled.
 func (g *gate) InterceptAddrDial(peer.ID, ma.Multiaddr) bool { return true }

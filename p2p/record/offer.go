@@ -68,7 +68,7 @@ func (t *Table) offerAll(batch []*Signed) []result {
 	at := make([]int, 0, len(batch))
 	for i, s := range batch {
 		r := &results[i]
-		if r.out = t.known(s); r.out != Fresh {
+		if r.out = t.Known(*s); r.out != Fresh {
 			continue
 		}
 		verdict, err := t.judge(s)
@@ -91,12 +91,12 @@ func (t *Table) offerAll(batch []*Signed) []result {
 	return results
 }
 
-// known says whether there is nothing to gain from a record: Same or Stale, or
+// Known says whether there is nothing to gain from a record: Same or Stale, or
 // else Fresh. It spares the checks for what gossip brings again and again.
-func (t *Table) known(s *Signed) Outcome {
+func (t *Table) Known(s Signed) Outcome {
 	t.reading.RLock()
 	defer t.reading.RUnlock()
-	return against(s, t.records[s.Key()])
+	return against(&s, t.records[s.Key()])
 }
 
 // against compares a record with the kept one, which may be nil.

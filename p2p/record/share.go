@@ -158,7 +158,7 @@ func (r *room) admit(s, old *Signed, own bool) error {
 
 func (t *Table) overShare(s *Signed) error {
 	most := t.MaxShare()
-	return fmt.Errorf("record %s: the share of %s, %d records and %d bytes, is used up: %w", s.Key(), short(s.Author), most.Records, most.Bytes, ErrFull)
+	return fmt.Errorf("record %s: %s may have %d records and %d bytes: %w", s.Key(), short(s.Author), most.Records, most.Bytes, ErrShare)
 }
 
 // trim lists what has to go, of the records kept so far and of those in next,

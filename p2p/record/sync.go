@@ -456,7 +456,6 @@ func (x *exchange) note(s *Signed, r result, first bool) (kept bool) {
 
 func (x *exchange) refuse(s *Signed, err error) {
 	x.stats.Refused++
-	x.table.log.Debug("a record of another peer was refused", "error", err)
 	if x.refused != nil {
 		x.refused(*s, err)
 	}
