@@ -21,6 +21,9 @@ const (
 	gossipBurst = 2048
 	gossipRate  = 512
 	gossipUnit  = 4 << 10
+	// What it sends over that is dropped unseen, and more than this of it counted.
+	excessBurst = 8 * gossipBurst
+	excessRate  = 4 * gossipRate
 
 	// New records of one author: a thousand models added at once, and that their
 	// files are held.
@@ -67,6 +70,7 @@ const (
 // allowances are those of one peer.
 type allowances struct {
 	gossip  *rate.Limiter // As a sender.
+	excess  *rate.Limiter
 	strange *rate.Limiter
 	old     *rate.Limiter
 	author  *rate.Limiter // As an author, whoever sends it.
@@ -83,6 +87,7 @@ type allowances struct {
 func newAllowances() allowances {
 	return allowances{
 		gossip:  rate.NewLimiter(gossipRate, gossipBurst),
+		excess:  rate.NewLimiter(excessRate, excessBurst),
 		strange: rate.NewLimiter(strangeRate, strangeBurst),
 		old:     rate.NewLimiter(oldRate, oldBurst),
 		author:  rate.NewLimiter(authorRate, authorBurst),

@@ -77,12 +77,16 @@ func (g *gossip) inspect(from peer.ID, rpc *pubsub.RPC) error {
 	if g.n.accounts.keptOut(from) {
 		return errKeptOut
 	}
-	left, now := g.n.accounts.allowances(from).gossip, time.Now()
+	a, now := g.n.accounts.allowances(from), time.Now()
 	for i, m := range rpc.Publish {
-		if !left.AllowN(now, 1+len(m.GetData())/gossipUnit) {
-			rpc.Publish = rpc.Publish[:i]
-			break
+		if a.gossip.AllowN(now, 1+len(m.GetData())/gossipUnit) {
+			continue
 		}
+		if over := len(rpc.Publish) - i; !a.excess.AllowN(now, over) {
+			g.n.accounts.blame(from, ofJunk, errFlood)
+		}
+		rpc.Publish = rpc.Publish[:i]
+		break
 	}
 	return nil
 }
