@@ -11,10 +11,10 @@ import (
 )
 
 // How much a thing counts that no honest peer sends. A peer is cut off at
-// cutOffAt, and a second takes forgiven off its account: what chance brings once
+// cutOffAt, the eighth bad record in a few seconds, and a second takes forgiven off its account: what chance brings once
 // in a while never adds up.
 const (
-	cutOffAt = 64
+	cutOffAt = 60
 	forgiven = 1 // per second
 
 	// ofBadRecord: signature, size or form is wrong. Gossip is passed on by those

@@ -15,6 +15,8 @@ type change struct {
 	rec  *Signed
 	out  Outcome
 	err  error
+
+	crowds bool // Its author is over his share, and another record of his went.
 }
 
 // commit carries out changes and returns when they are done. Callers that come

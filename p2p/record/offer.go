@@ -51,8 +51,9 @@ func (t *Table) Offer(s Signed) (Outcome, error) {
 
 // result is what became of one record of a batch.
 type result struct {
-	out Outcome
-	err error
+	out    Outcome
+	err    error
+	crowds bool // See change.
 }
 
 // waits says whether the record may be kept once more is known about rights.
@@ -86,7 +87,7 @@ func (t *Table) offerAll(batch []*Signed) []result {
 	t.commit(changes)
 	for i, c := range changes {
 		r := &results[at[i]]
-		r.out, r.err = c.out, c.err
+		r.out, r.err, r.crowds = c.out, c.err, c.crowds
 	}
 	return results
 }

@@ -198,18 +198,24 @@ func (r *room) trim(next map[string]*Signed) []*Signed {
 }
 
 // pushOut takes what trim lists out of next and returns the kept records that
-// go with it. The changes that brought it are refused.
+// go with it. The changes that brought it are refused, those that stay in its
+// place marked.
 func (r *room) pushOut(batch []*change, next map[string]*Signed) []*Signed {
 	out := make(map[string]*Signed)
+	over := make(map[peer.ID]bool)
 	for _, s := range r.trim(next) {
-		out[s.Key()] = s
+		out[s.Key()], over[s.Author] = s, true
 	}
 	if len(out) == 0 {
 		return nil
 	}
 	for _, c := range batch {
-		if s := out[c.key]; s != nil && c.out == Fresh && c.err == nil {
-			c.out, c.err = Refused, r.t.overShare(s)
+		switch {
+		case c.err != nil || c.out != Fresh:
+		case out[c.key] != nil:
+			c.out, c.err = Refused, r.t.overShare(c.rec)
+		case over[c.rec.Author]:
+			c.crowds = true
 		}
 	}
 	gone := make([]*Signed, 0, len(out))

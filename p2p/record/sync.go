@@ -35,7 +35,8 @@ type SyncOptions struct {
 	// Fresh is called with each record that was kept, for passing it on. May be
 	// nil.
 	Fresh func(Signed)
-	// Refused is called with each record that was refused, and why. May be nil.
+	// Refused is called with each record that was refused, and why; with ErrShare
+	// also for one that was kept in the place of others of its author. May be nil.
 	Refused func(Signed, error)
 }
 
@@ -434,6 +435,9 @@ func (x *exchange) note(s *Signed, r result, first bool) (kept bool) {
 	switch {
 	case r.out == Fresh:
 		x.stats.Kept++
+		if r.crowds && x.refused != nil {
+			x.refused(*s, ErrShare)
+		}
 		if x.fresh != nil {
 			x.fresh(*s)
 		}
