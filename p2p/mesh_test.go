@@ -19,6 +19,7 @@ import (
 
 	"relay/p2p/liveness"
 	"relay/p2p/membership"
+	"relay/p2p/record"
 	"relay/p2p/record/recordtest"
 )
 
@@ -29,6 +30,7 @@ type machine struct {
 	storage *recordtest.Memory
 	blocks  blockstore.Blockstore
 	listen  []ma.Multiaddr
+	kinds   []record.Kind
 	stop    func()
 
 	admission *Admission
@@ -55,6 +57,7 @@ func (m *machine) options(t *testing.T, mesh membership.MeshID, name string) Opt
 		Identity: m.key, Mesh: mesh, Storage: m.storage, Name: name, Agent: "relay/test", Blocks: m.blocks,
 		MayHave: func(_ peer.ID, trust membership.Trust, _ cid.Cid) bool { return trust == membership.TrustReplicas },
 		Listen:  m.listen,
+		Kinds:   m.kinds,
 		Log:     testLog(t, name),
 	}
 }

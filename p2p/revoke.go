@@ -1,6 +1,7 @@
 package p2p
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -37,14 +38,21 @@ func (n *Node) Revoke(target peer.ID) error {
 	return n.voidRevoked()
 }
 
-// adopt writes again what the target wrote for everybody: shared records, deleted
-// ones included, and its own revocations of others.
+// adopt writes again what the target wrote for everybody: its own revocations of
+// others, and shared records, deleted ones included. It all counts for this
+// peer's own share from then on, so of a target that filled its own no more is
+// taken over than leaves room to write and to revoke the next one: what is not
+// is void, as if it had never been. The deleted ones are last: one that is lost
+// comes back only where a peer has missed all that came since.
 func (n *Node) adopt(target peer.ID) error {
-	for _, s := range n.table.All() {
-		if s.Author != target {
-			continue
-		}
+	most := n.table.MaxShare()
+	lost := 0
+	for _, s := range n.writtenForAll(target) {
+		share := n.table.Share(n.self)
+		full := share.Records >= most.Records/4*3 || share.Bytes >= most.Bytes/4*3
 		switch {
+		case s.Kind != membership.KindRevocation && full:
+			lost++
 		case s.Kind == membership.KindRevocation:
 			var v membership.Revocation
 			_, whom, _ := strings.Cut(s.ID, "/")
@@ -53,7 +61,7 @@ func (n *Node) adopt(target peer.ID) error {
 					return err
 				}
 			}
-		case n.rules[s.Kind] == record.Shared:
+		default:
 			if _, err := n.table.PutShared(s.Kind, s.ID, slices.Clone(s.Payload)); err != nil {
 				return err
 			}
@@ -64,7 +72,29 @@ func (n *Node) adopt(target peer.ID) error {
 			}
 		}
 	}
+	if lost > 0 {
+		n.log.Warn("the machine had written more than can be taken over: the rest of it is void", "peer", short(target), "records", lost)
+	}
 	return nil
+}
+
+// writtenForAll lists the records that an admin's rights let it write for
+// everybody: revocations, then what is live, then what is deleted.
+func (n *Node) writtenForAll(author peer.ID) []record.Signed {
+	list := slices.DeleteFunc(n.table.All(), func(s record.Signed) bool {
+		return s.Author != author || s.Kind != membership.KindRevocation && n.rules[s.Kind] != record.Shared
+	})
+	order := func(s record.Signed) int {
+		switch {
+		case s.Kind == membership.KindRevocation:
+			return 0
+		case !s.Deleted:
+			return 1
+		}
+		return 2
+	}
+	slices.SortStableFunc(list, func(a, b record.Signed) int { return cmp.Compare(order(a), order(b)) })
+	return list
 }
 
 // voidRevoked drops what does not stand of those who were revoked.
