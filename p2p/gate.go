@@ -32,9 +32,11 @@ const (
 	// still travels beside them.
 	admissionPatience = 3 * time.Second
 	// heldPerPeer and heldInAll bound the streams of strangers, waiting or
-	// answered: few enough that members never miss the room they take.
+	// answered: few enough that members never miss the room they take, and enough
+	// for all connections that strangers have, so that those from one address
+	// leave room to join for somebody at another one.
 	heldPerPeer = 16
-	heldInAll   = 256
+	heldInAll   = maxStrangers * heldPerPeer
 	// joinsPerPeer bounds the join streams of one stranger.
 	joinsPerPeer = 2
 )
