@@ -30,8 +30,8 @@ type machine struct {
 	storage *recordtest.Memory
 	blocks  blockstore.Blockstore
 	listen  []ma.Multiaddr
-	stop    func()
 	kinds   []record.Kind
+	stop    func()
 	apart   func(peer.ID) bool // No connection to these stands.
 
 	admission *Admission

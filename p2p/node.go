@@ -85,6 +85,8 @@ type Node struct {
 	rules  map[string]record.Rule // By kind.
 	placed string                 // The kind of placements, or "".
 
+	accounts *accounts
+	compares *comparisons
 	gossip   *gossip
 	links    *links
 	exchange *blockExchange
@@ -114,6 +116,9 @@ func New(o Options) (*Node, error) {
 	n := &Node{Options: o, self: self, log: o.Log, ready: make(chan struct{}), judge: membership.NewJudge(o.Mesh), life: newLife(), rules: map[string]record.Rule{}}
 	n.ctx, n.stop = context.WithCancel(context.Background())
 	n.gate = newGate(n.ctx, &n.work, o.Mesh, n.Member, o.Log)
+	n.accounts = newAccounts(o.Log, n.cutOff)
+	n.gate.keptOut = n.accounts.keptOut
+	n.compares = newComparisons(n)
 	n.gossip = newGossip(n)
 	n.links = newLinks(n)
 	n.web = newWeb(n)
@@ -273,6 +278,7 @@ func (n *Node) housekeep(ctx context.Context) error {
 		case now := <-tick.C:
 			n.gate.sweep(now)
 			n.watchForTwin()
+			n.accounts.sweep()
 			n.recheck()
 		}
 	}
