@@ -27,6 +27,10 @@ type Contact struct {
 	Addrs [][]byte `cbor:"2,keyasint,omitempty"`
 	// Agent is the program and version.
 	Agent string `cbor:"3,keyasint,omitempty"`
+	// Instance tells one run of the peer from another, and Since is the
+	// incarnation with which it began: see lookForTwin.
+	Instance []byte `cbor:"4,keyasint,omitempty"`
+	Since    uint64 `cbor:"5,keyasint,omitempty"`
 }
 
 func checkContact(r record.Record) error {
@@ -34,7 +38,7 @@ func checkContact(r record.Record) error {
 	if err := record.Unmarshal(r.Payload, &c); err != nil {
 		return err
 	}
-	if len(c.Addrs) > maxContactAddrs || len(c.Agent) > 128 {
+	if len(c.Addrs) > maxContactAddrs || len(c.Agent) > 128 || len(c.Instance) > instanceBytes {
 		return errors.New("a contact record is too long")
 	}
 	return membership.CheckName(c.Name)
@@ -42,14 +46,14 @@ func checkContact(r record.Record) error {
 
 // publishContact writes this peer's contact record if it says anything new.
 func (n *Node) publishContact() error {
-	c := Contact{Name: n.Name, Agent: n.Agent}
+	c := Contact{Name: n.Name, Agent: n.Agent, Instance: n.life.instance, Since: n.life.since.Load()}
 	for _, a := range n.host.Addrs() {
 		if len(c.Addrs) < maxContactAddrs {
 			c.Addrs = append(c.Addrs, a.Bytes())
 		}
 	}
 	if old, ok := n.contactRecord(n.self); ok && old.Name == c.Name && old.Agent == c.Agent &&
-		slices.EqualFunc(old.Addrs, c.Addrs, slices.Equal) {
+		slices.Equal(old.Instance, c.Instance) && old.Since == c.Since && slices.EqualFunc(old.Addrs, c.Addrs, slices.Equal) {
 		return nil
 	}
 	return n.PutOwned(KindContact, n.self.String(), c)

@@ -15,6 +15,7 @@ var (
 	ErrRevoked     = fault("not_member", "an admin has taken this machine out of the mesh: to be in one again, give it a fresh state folder (RELAY_STATE_DIR) and a new invite")
 	ErrLastAdmin   = fault("not_allowed", "this is the last admin of the mesh: make another one first (relay peer invite --admin)")
 	ErrSelf        = fault("invalid_request", "a machine is not revoked by itself: it leaves (relay peer leave)")
+	ErrTwin        = fault("locked", "another machine runs with a copy of this one's state folder, and was there first: give this one a fresh folder (RELAY_STATE_DIR) and an invite of its own")
 	ErrOwnRole     = fault("invalid_request", "a machine does not take its own role away: do it on another admin's machine")
 	ErrPortInUse   = fault("port_in_use", "the port is taken by another program: choose another with --p2p-listen")
 	ErrRefused     = fault("not_allowed", "the other peer refused")

@@ -32,9 +32,11 @@ const (
 	// still travels beside them.
 	admissionPatience = 3 * time.Second
 	// heldPerPeer and heldInAll bound the streams of strangers, waiting or
-	// answered: few enough that members never miss the room they take.
+	// answered: few enough that members never miss the room they take, and enough
+	// for all connections that strangers have, so that those from one address
+	// leave room to join for somebody at another one.
 	heldPerPeer = 16
-	heldInAll   = 256
+	heldInAll   = maxStrangers * heldPerPeer
 	// joinsPerPeer bounds the join streams of one stranger.
 	joinsPerPeer = 2
 )
@@ -49,6 +51,8 @@ type gate struct {
 
 	// cut is for tests: no connection to these peers stands.
 	cut func(peer.ID) bool
+	// keptOut says who is refused for a while; nil: nobody.
+	keptOut func(peer.ID) bool
 
 	inner     network.StreamHandler
 	strangers *msmux.MultistreamMuxer[protocol.ID]
@@ -278,7 +282,9 @@ func (g *gate) InterceptPeerDial(id peer.ID) bool {
 	return ok && !g.isCut(id)
 }
 
-func (g *gate) isCut(id peer.ID) bool { return g.cut != nil && g.cut(id) }
+func (g *gate) isCut(id peer.ID) bool {
+	return g.cut != nil && g.cut(id) || g.keptOut != nil && g.keptOut(id)
+}
 
 // InterceptAddrDial lets every address of a member be dialled.
 func (g *gate) InterceptAddrDial(peer.ID, ma.Multiaddr) bool { return true }

@@ -3,12 +3,15 @@ package p2p
 import (
 	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
-	"sync"
+	"slices"
+	"time"
 
 	pubsub "github.com/libp2p/go-libp2p-pubsub"
 	pubsubpb "github.com/libp2p/go-libp2p-pubsub/pb"
 	"github.com/libp2p/go-libp2p/core/peer"
+	"golang.org/x/time/rate"
 
 	"relay/p2p/record"
 )
@@ -23,16 +26,17 @@ type gossip struct {
 	n     *Node
 	topic *pubsub.Topic
 	queue chan record.Signed
-
-	mu  sync.Mutex
-	bad map[peer.ID]int // Records that no honest peer sends.
+	own   *rate.Limiter // Of records written here, within what others allow an author.
+	found *rate.Limiter // Of records that came by a comparison.
 }
 
-// maxBad is how many bad records a peer may send before its connection is cut.
-const maxBad = 8
+// validations bounds the records that are looked at and wait for that: what a
+// few peers may send at once.
+const validations = 2 * gossipBurst
 
 func newGossip(n *Node) *gossip {
-	return &gossip{n: n, queue: make(chan record.Signed, spreadQueue), bad: map[peer.ID]int{}}
+	return &gossip{n: n, queue: make(chan record.Signed, spreadQueue),
+		own: rate.NewLimiter(authorRate, authorBurst), found: rate.NewLimiter(foundRate, foundBurst)}
 }
 
 func (g *gossip) open(ctx context.Context) error {
@@ -49,13 +53,14 @@ func (g *gossip) open(ctx context.Context) error {
 		pubsub.WithMaxMessageSize(4*record.MaxSize),
 		pubsub.WithFloodPublish(true),
 		pubsub.WithPeerOutboundQueueSize(256),
-		pubsub.WithValidateQueueSize(256),
+		pubsub.WithValidateQueueSize(validations),
+		pubsub.WithAppSpecificRpcInspector(g.inspect),
 		pubsub.WithPeerExchange(false),
 	)
 	if err != nil {
 		return fmt.Errorf("start gossip: %w", err)
 	}
-	if err := ps.RegisterTopicValidator(g.name(), g.validate); err != nil {
+	if err := ps.RegisterTopicValidator(g.name(), g.validate, pubsub.WithValidatorConcurrency(validations)); err != nil {
 		return fmt.Errorf("start gossip: %w", err)
 	}
 	if g.topic, err = ps.Join(g.name()); err != nil {
@@ -66,6 +71,32 @@ func (g *gossip) open(ctx context.Context) error {
 
 func (g *gossip) name() string { return fmt.Sprintf("relay/%s/records/1", g.n.Mesh) }
 
+// inspect drops of what a peer sends at once what is over its allowance, before
+// it takes room from others' records. It runs in the library's own loop.
+func (g *gossip) inspect(from peer.ID, rpc *pubsub.RPC) error {
+	if g.n.accounts.keptOut(from) {
+		return errKeptOut
+	}
+	a, now := g.n.accounts.allowances(from), time.Now()
+	for i, m := range rpc.Publish {
+		if a.gossip.AllowN(now, 1+len(m.GetData())/gossipUnit) {
+			continue
+		}
+		if over := len(rpc.Publish) - i; !a.excess.AllowN(now, over) {
+			g.n.accounts.blame(from, ofJunk, errFlood)
+		}
+		rpc.Publish = rpc.Publish[:i]
+		break
+	}
+	return nil
+}
+
+var (
+	errKeptOut = errors.New("the peer is kept out for a while")
+	errReplay  = errors.New("old records in such numbers are replayed")
+	errFlood   = errors.New("more records than its author may send")
+)
+
 // validate takes a record in, and lets it travel on if it is new here. Only
 // what no honest peer sends counts against the sender.
 func (g *gossip) validate(_ context.Context, from peer.ID, m *pubsub.Message) pubsub.ValidationResult {
@@ -74,33 +105,57 @@ func (g *gossip) validate(_ context.Context, from peer.ID, m *pubsub.Message) pu
 	}
 	s, err := record.Open(m.Data)
 	if err != nil {
-		g.blame(from, err)
+		g.n.accounts.blame(from, ofBadRecord, err)
 		return pubsub.ValidationReject
+	}
+	if !g.worthwhile(from, s) {
+		return pubsub.ValidationIgnore
 	}
 	switch outcome, err := g.n.table.Offer(s); {
 	case outcome == record.Fresh:
 		return pubsub.ValidationAccept
 	case outcome == record.Refused:
-		g.n.log.Debug("record refused", "from", short(from), "key", s.Key(), "error", err)
+		g.n.refused(from, s, err)
 	}
 	return pubsub.ValidationIgnore
 }
 
-// blame counts a bad record against its sender.
-func (g *gossip) blame(from peer.ID, err error) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.bad[from]++
-	if g.bad[from] < maxBad {
-		return
+// worthwhile says whether a record is new, and within what its author and, for
+// an author who is not known, its sender may send.
+func (g *gossip) worthwhile(from peer.ID, s record.Signed) bool {
+	a := g.n.accounts
+	switch g.n.table.Known(s) {
+	case record.Same:
+		return false
+	case record.Stale:
+		if !a.allowances(from).old.Allow() {
+			a.blame(from, ofReplay, errReplay)
+		}
+		return false
 	}
-	delete(g.bad, from)
-	g.n.log.Warn("a peer sends bad records and is cut off", "peer", short(from), "error", err)
-	g.n.work.run(func() { _ = g.n.host.Network().ClosePeer(from) })
+	if !g.n.isMember(s.Author) {
+		return a.allowances(from).strange.Allow()
+	}
+	author := a.allowances(s.Author)
+	if from == s.Author && !author.flood.Allow() {
+		a.blame(from, ofJunk, errFlood)
+		return false
+	}
+	if slices.Contains(rosterKinds[:], s.Kind) && !author.roster.Allow() {
+		return false
+	}
+	return author.author.Allow()
 }
 
-// spread sends a record out, unless too many wait already.
+// spread sends a record out, unless too many wait already or were sent just now.
 func (g *gossip) spread(s record.Signed) {
+	pace := g.found
+	if s.Author == g.n.self {
+		pace = g.own
+	}
+	if !pace.Allow() {
+		return
+	}
 	select {
 	case g.queue <- s:
 	default:
@@ -125,6 +180,9 @@ func (g *gossip) run(ctx context.Context) error {
 				return
 			}
 			if ev.Type == pubsub.PeerJoin { // What was written before it listened has passed it by.
+				if !g.n.accounts.allowances(ev.Peer).answer.Allow() {
+					continue
+				}
 				g.n.work.run(func() { g.n.compareWith(ctx, ev.Peer) })
 			}
 		}

@@ -19,6 +19,7 @@ import (
 
 	"relay/p2p/liveness"
 	"relay/p2p/membership"
+	"relay/p2p/record"
 	"relay/p2p/record/recordtest"
 )
 
@@ -29,7 +30,9 @@ type machine struct {
 	storage *recordtest.Memory
 	blocks  blockstore.Blockstore
 	listen  []ma.Multiaddr
+	kinds   []record.Kind
 	stop    func()
+	apart   func(peer.ID) bool // No connection to these stands.
 
 	admission *Admission
 }
@@ -52,7 +55,7 @@ func testLog(t *testing.T, name string) *slog.Logger {
 
 func (m *machine) options(t *testing.T, mesh membership.MeshID, name string) Options {
 	return Options{
-		Identity: m.key, Mesh: mesh, Storage: m.storage, Name: name, Agent: "relay/test", Blocks: m.blocks,
+		Identity: m.key, Mesh: mesh, Storage: m.storage, Name: name, Agent: "relay/test", Blocks: m.blocks, Kinds: m.kinds,
 		MayHave: func(_ peer.ID, trust membership.Trust, _ cid.Cid) bool { return trust == membership.TrustReplicas },
 		Listen:  m.listen,
 		Log:     testLog(t, name),
@@ -66,6 +69,7 @@ func (m *machine) open(t *testing.T, mesh membership.MeshID, name string, ready 
 	if err != nil {
 		t.Fatal(err)
 	}
+	n.gate.cut = m.apart
 	if err := ready(n); err != nil {
 		n.Close()
 		t.Fatal(err)

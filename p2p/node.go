@@ -82,9 +82,12 @@ type Node struct {
 	roster   rosterCache
 	settings settingsCache
 	judge    *membership.Judge
+	life     *life                  // Of housekeep, once the node runs.
 	rules    map[string]record.Rule // By kind.
 	placed   string                 // The kind of placements, or "".
 
+	accounts *accounts
+	compares *comparisons
 	gossip   *gossip
 	links    *links
 	exchange *blockExchange
@@ -111,9 +114,12 @@ func New(o Options) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := &Node{Options: o, self: self, log: o.Log, ready: make(chan struct{}), judge: membership.NewJudge(o.Mesh), rules: map[string]record.Rule{}}
+	n := &Node{Options: o, self: self, log: o.Log, ready: make(chan struct{}), judge: membership.NewJudge(o.Mesh), life: newLife(), rules: map[string]record.Rule{}}
 	n.ctx, n.stop = context.WithCancel(context.Background())
 	n.gate = newGate(n.ctx, &n.work, o.Mesh, n.Member, o.Log)
+	n.accounts = newAccounts(o.Log, n.cutOff)
+	n.gate.keptOut = n.accounts.keptOut
+	n.compares = newComparisons(n)
 	n.gossip = newGossip(n)
 	n.links = newLinks(n)
 	n.web = newWeb(n)
@@ -134,6 +140,8 @@ func New(o Options) (*Node, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the mesh's records: %w", err)
 	}
+
+	n.life.since.Store(n.table.Incarnation())
 
 	h, err := newHost(o.Identity, o.Agent, n.gate)
 	if err != nil {
@@ -247,6 +255,9 @@ func (n *Node) housekeep(ctx context.Context) error {
 	defer tick.Stop()
 	var last *membership.Roster
 	for {
+		if err := n.lookForTwin(); err != nil {
+			return err
+		}
 		if roster := n.Roster(); roster != last {
 			n.cutLowered(last, roster)
 			last = roster
@@ -267,6 +278,8 @@ func (n *Node) housekeep(ctx context.Context) error {
 		case <-changed:
 		case now := <-tick.C:
 			n.gate.sweep(now)
+			n.watchForTwin()
+			n.accounts.sweep()
 			n.recheck()
 		}
 	}

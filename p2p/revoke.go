@@ -1,6 +1,7 @@
 package p2p
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -46,25 +47,26 @@ func (n *Node) revocationOf(target peer.ID, wipe bool) membership.Revocation {
 	return v
 }
 
-// adopt writes again what the target wrote for everybody: shared records, deleted
-// ones included, and its own judgements.
+// adopt writes again what the target wrote for everybody: its own judgements, and
+// shared records, deleted ones included. It all counts for this peer's own share
+// from then on, so of a target that filled its own no more is taken over than
+// leaves room to write and to judge the next one: what is not is void, as if it
+// had never been. The deleted ones are last: one that is lost comes back only
+// where a peer has missed all that came since.
 func (n *Node) adopt(target peer.ID) error {
-	roster := n.Roster()
-	for _, s := range n.table.All() {
-		if s.Author != target {
-			continue
-		}
+	roster, most := n.Roster(), n.table.MaxShare()
+	lost := 0
+	for _, s := range n.writtenForAll(target) {
+		share := n.table.Share(n.self)
+		full := share.Records >= most.Records/4*3 || share.Bytes >= most.Bytes/4*3
 		switch {
-		case s.Kind == membership.KindRevocation, s.Kind == membership.KindPolicy:
-			_, whom, _ := strings.Cut(s.ID, "/")
-			id, err := record.OwnerIsID(whom)
-			if err != nil || id == n.self || id == target {
-				continue
-			}
-			if err := n.adoptJudgement(roster, s, id); err != nil {
+		case isJudgement(s.Kind):
+			if err := n.adoptJudgement(roster, s); err != nil {
 				return err
 			}
-		case n.rules[s.Kind] == record.Shared:
+		case full:
+			lost++
+		default:
 			if _, err := n.table.PutShared(s.Kind, s.ID, slices.Clone(s.Payload)); err != nil {
 				return err
 			}
@@ -75,12 +77,43 @@ func (n *Node) adopt(target peer.ID) error {
 			}
 		}
 	}
+	if lost > 0 {
+		n.log.Warn("the machine had written more than can be taken over: the rest of it is void", "peer", short(target), "records", lost)
+	}
 	return nil
+}
+
+// writtenForAll lists the records that an admin's rights let it write for
+// everybody: judgements, then what is live, then what is deleted.
+func (n *Node) writtenForAll(author peer.ID) []record.Signed {
+	list := slices.DeleteFunc(n.table.All(), func(s record.Signed) bool {
+		return s.Author != author || !isJudgement(s.Kind) && n.rules[s.Kind] != record.Shared
+	})
+	order := func(s record.Signed) int {
+		switch {
+		case isJudgement(s.Kind):
+			return 0
+		case !s.Deleted:
+			return 1
+		}
+		return 2
+	}
+	slices.SortStableFunc(list, func(a, b record.Signed) int { return cmp.Compare(order(a), order(b)) })
+	return list
+}
+
+func isJudgement(kind string) bool {
+	return kind == membership.KindRevocation || kind == membership.KindPolicy
 }
 
 // adoptJudgement writes a judgement of somebody else's about a peer in this
 // peer's name.
-func (n *Node) adoptJudgement(roster *membership.Roster, s record.Signed, about peer.ID) error {
+func (n *Node) adoptJudgement(roster *membership.Roster, s record.Signed) error {
+	_, whom, _ := strings.Cut(s.ID, "/")
+	about, err := record.OwnerIsID(whom)
+	if err != nil || about == n.self || about == s.Author {
+		return nil
+	}
 	id := membership.JudgementID(n.self, about)
 	if s.Kind == membership.KindPolicy {
 		if _, in := roster.Member(about); !in {
@@ -98,20 +131,33 @@ func (n *Node) adoptJudgement(roster *membership.Roster, s record.Signed, about 
 	return n.PutOwned(membership.KindRevocation, id, v)
 }
 
-// dropVoid drops what does not stand any more of those who were judged.
+// dropVoid drops what does not stand any more of those who were judged, and lists
+// what of it nobody has taken over: what they did on the far side of a cut.
 func (n *Node) dropVoid() error {
 	roster := n.Roster()
 	if !roster.Judged() {
 		return nil
 	}
-	return n.table.Void(func(r record.Record) bool {
+	var lost []string
+	err := n.table.Void(func(r record.Record) bool {
 		rule, known := n.rules[r.Kind]
 		if !known {
 			rule = record.Foreign
 		}
-		return !roster.Stands(r, rule)
+		stands := roster.Stands(r, rule)
+		if !stands && rule == record.Shared && !r.Deleted && len(lost) < maxListed {
+			lost = append(lost, r.Key())
+		}
+		return !stands
 	})
+	if len(lost) > 0 {
+		n.log.Warn("records by a machine that lost its rights, which nobody had taken over, are void", "keys", strings.Join(lost, " "))
+	}
+	return err
 }
+
+// maxListed bounds the keys of one line of the log.
+const maxListed = 32
 
 // Leave takes this peer out of the mesh by itself: its membership records say
 // so. The last admin of a mesh with others in it does not leave.

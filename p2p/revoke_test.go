@@ -2,10 +2,12 @@ package p2p
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
 	blocks "github.com/ipfs/go-block-format"
+	"github.com/libp2p/go-libp2p/core/peer"
 
 	"relay/p2p/liveness"
 	"relay/p2p/membership"
@@ -150,4 +152,48 @@ func TestTheLastAdminAndTheRecoveryCode(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, 5*time.Second, "attic is out", func() bool { return len(den.Roster().Members()) == 1 })
+}
+
+// TestRevokingAnAdminThatFilledItsShare takes over what leaves room for the one
+// who revokes, live records before deleted ones.
+func TestRevokingAnAdminThatFilledItsShare(t *testing.T) {
+	t.Parallel()
+	key, err := membership.NewMeshKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	attic := newMachine(t)
+	attic.kinds = []record.Kind{{Name: "thing", Rule: record.Shared}}
+	attic.open(t, key.ID(), "attic", func(n *Node) error { return n.Found(key, "mesh") })
+	den := newMachine(t)
+	if _, err := Join(t.Context(), den.key, inviteAs(t, attic, membership.RoleAdmin), "den", "relay/test"); err != nil {
+		t.Fatal(err)
+	}
+	id, err := peer.IDFromPrivateKey(den.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, 5*time.Second, "den is an admin", func() bool { m, ok := attic.Member(id); return ok && m.Role == membership.RoleAdmin })
+	most := attic.Table().MaxShare()
+	for i := range most.Records - 10 {
+		s := sealAs(t, den.key, record.Record{Kind: "thing", ID: fmt.Sprintf("t%05d", i), Version: record.Version{1}, Deleted: i%2 == 0})
+		if out, err := attic.Table().Offer(s); out != record.Fresh {
+			t.Fatal(out, err)
+		}
+	}
+	if err := attic.Revoke(id, false); err != nil {
+		t.Fatal(err)
+	}
+	if s := attic.Table().Share(attic.Self()); s.Records < most.Records/2 || s.Records > most.Records/4*3+20 {
+		t.Errorf("%d records are the revoker's, of %d", s.Records, most.Records)
+	}
+	if live := len(attic.Table().List("thing")); live != most.Records/2-5 {
+		t.Errorf("%d live records were taken over", live)
+	}
+	if s := attic.Table().Share(id); s.Records > 5 { // What proves its membership.
+		t.Errorf("%d records are left of the revoked", s.Records)
+	}
+	if err := attic.PutShared("thing", "next", 1); err != nil {
+		t.Error(err)
+	}
 }

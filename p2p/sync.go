@@ -2,6 +2,7 @@ package p2p
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"time"
 
@@ -18,37 +19,59 @@ const (
 	syncPatience = 30 * time.Second
 )
 
-// compareWith brings this peer and a member to the same records.
-func (n *Node) compareWith(ctx context.Context, id peer.ID) {
-	ctx, cancel := context.WithTimeout(network.WithNoDial(ctx, "comparing records"), syncPatience)
-	defer cancel()
-	s, err := n.host.NewStream(ctx, id, ProtocolSync)
-	if err != nil {
-		n.log.Debug("records not compared", "peer", short(id), "error", err)
-		return
-	}
-	n.exchangeRecords(ctx, s, true)
-}
-
 func (n *Node) handleSync(s network.Stream) {
 	n.work.run(func() {
 		ctx, cancel := context.WithTimeout(n.ctx, syncPatience)
 		defer cancel()
-		n.exchangeRecords(ctx, s, false)
+		id := s.Conn().RemotePeer()
+		end, err := n.accounts.beginComparison(ctx, id)
+		if err != nil {
+			_ = s.ResetWithError(network.StreamResourceLimitExceeded)
+			n.log.Debug("comparison of records refused", "peer", short(id), "error", err)
+			return
+		}
+		stats, _ := n.exchangeRecords(ctx, s, false)
+		end(stats.BytesIn + stats.BytesOut)
 	})
 }
 
-func (n *Node) exchangeRecords(ctx context.Context, s network.Stream, initiator bool) {
-	stats, err := record.Sync(ctx, s, n.table, initiator, record.SyncOptions{Fresh: n.gossip.spread})
+// exchangeRecords is one comparison, on the stream that it takes.
+func (n *Node) exchangeRecords(ctx context.Context, s network.Stream, initiator bool) (record.Stats, error) {
+	id := s.Conn().RemotePeer()
+	stats, err := record.Sync(ctx, s, n.table, initiator, record.SyncOptions{
+		Fresh:   n.gossip.spread,
+		Refused: func(r record.Signed, err error) { n.refused(id, r, err) },
+	})
+	for range stats.Low {
+		n.accounts.blame(id, ofJunk, errLow)
+	}
 	if err != nil {
 		_ = s.Reset()
-		n.log.Debug("comparison of records broken off", "peer", short(s.Conn().RemotePeer()), "error", err)
-		return
+		if errors.Is(err, record.ErrProtocol) || errors.Is(err, record.ErrSyncLimit) || errors.Is(err, record.ErrInvalid) {
+			n.accounts.blame(id, ofBadExchange, err)
+		}
+		n.log.Debug("comparison of records broken off", "peer", short(id), "error", err)
+		return stats, err
 	}
 	_ = s.Close()
-	n.links.compared(s.Conn().RemotePeer())
+	n.links.compared(id)
+	if stats.Equal || stats.Refused+stats.Held+stats.Low == 0 {
+		n.compares.noteInStep(id)
+	}
 	if !stats.Equal {
-		n.log.Debug("records compared", "peer", short(s.Conn().RemotePeer()), "received", stats.Received, "sent", stats.Sent)
+		n.log.Debug("records compared", "peer", short(id), "received", stats.Received, "sent", stats.Sent)
+	}
+	return stats, nil
+}
+
+var errLow = errors.New("a record below what was listed for its key")
+
+// refused counts a record that the table refused against its sender, if it is
+// its author and nobody's release writes such records.
+func (n *Node) refused(from peer.ID, s record.Signed, err error) {
+	n.log.Debug("record refused", "from", short(from), "key", s.Key(), "error", err)
+	if from == s.Author && (errors.Is(err, record.ErrShare) || errors.Is(err, record.ErrNotAllowed)) {
+		n.accounts.blame(from, ofJunk, err)
 	}
 }
 

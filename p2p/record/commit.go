@@ -15,6 +15,8 @@ type change struct {
 	rec  *Signed
 	out  Outcome
 	err  error
+
+	crowds bool // Its author is over his share, and another record of his went.
 }
 
 // commit carries out changes and returns when they are done. Callers that come
@@ -44,7 +46,7 @@ func (t *Table) commit(changes []*change) {
 // reads here need no other lock.
 func (t *Table) carryOut(batch []*change) {
 	next := make(map[string]*Signed) // what the batch has changed so far
-	records, bytes := len(t.records), t.bytes
+	room := t.room()
 	for _, c := range batch {
 		c.done = true
 		old := next[c.key]
@@ -63,33 +65,29 @@ func (t *Table) carryOut(batch []*change) {
 		if c.out = against(c.rec, old); c.out != Fresh {
 			continue
 		}
-		moreRecords, moreBytes := 1, cost(c.rec)
-		if old != nil {
-			moreRecords, moreBytes = 0, moreBytes-cost(old)
-		}
-		if records+moreRecords > t.maxRecords || moreBytes > 0 && bytes+moreBytes > t.maxBytes {
-			c.out, c.err = Refused, fmt.Errorf("record %s: %w", c.key, ErrFull)
+		if err := room.admit(c.rec, old, c.seal != nil); err != nil {
+			c.out, c.err = Refused, err
 			continue
 		}
-		records, bytes = records+moreRecords, bytes+moreBytes
 		if c.offered != nil {
 			t.meetFormerSelf(c.rec)
 		}
 		next[c.key] = c.rec
 	}
-	if len(next) == 0 {
+	gone := room.pushOut(batch, next)
+	if len(next)+len(gone) == 0 {
 		return
 	}
 
-	writes := make([]Write, 0, len(next))
+	writes := make([]Write, 0, len(next)+len(gone))
 	for key, s := range next {
-		place := storedRecord
-		if _, known := t.kinds[s.Kind]; !known {
-			place = storedForeign
-		} else if t.foreign[key] {
+		if _, known := t.kinds[s.Kind]; known && t.foreign[key] {
 			writes = append(writes, Write{Key: []byte(storedForeign + key), Delete: true})
 		}
-		writes = append(writes, Write{Key: []byte(place + key), Value: s.toStore()})
+		writes = append(writes, Write{Key: t.place(s), Value: s.toStore()})
+	}
+	for _, s := range gone {
+		writes = append(writes, Write{Key: t.place(s), Delete: true})
 	}
 	if err := t.storage.Apply(writes); err != nil {
 		for _, c := range batch {
@@ -110,6 +108,9 @@ func (t *Table) carryOut(batch []*change) {
 
 	t.reading.Lock()
 	defer t.reading.Unlock()
+	for _, s := range gone {
+		t.uninstall(s)
+	}
 	for _, s := range next {
 		t.install(s)
 	}

@@ -1,5 +1,7 @@
 package record
 
+import "fmt"
+
 type faultError struct{ reason, text string }
 
 func (e *faultError) Error() string  { return e.text }
@@ -30,7 +32,11 @@ var (
 	// ErrNotFound: there is no live record of that key.
 	ErrNotFound = fault("not_found", "there is no such record")
 	// ErrFull: the table is at its limit of records or bytes.
-	ErrFull = fault("no_capacity", "the table of records is full")
+	ErrFull = fault("no_capacity", "the table of records has no room for it")
+	// ErrShare is ErrFull for one author, who is at the limit of his share. Who
+	// writes is refused at home, so an author who sends such records is at fault;
+	// others who do so had room for them.
+	ErrShare = fmt.Errorf("its author's share is used up: %w", ErrFull)
 	// ErrProtocol: the other side of Sync did not keep to the protocol. It
 	// counts against that peer.
 	ErrProtocol = fault("protocol_mismatch", "the other peer does not keep to the record exchange")

@@ -44,3 +44,19 @@ func (t *Table) Queued() int {
 	defer t.queueing.Unlock()
 	return len(t.queue)
 }
+
+// OfferAll offers records in one batch and returns why each was refused.
+func (t *Table) OfferAll(records ...Signed) []error {
+	batch := make([]*Signed, len(records))
+	for i := range records {
+		batch[i] = &records[i]
+	}
+	var errs []error
+	for _, r := range t.offerAll(batch) {
+		errs = append(errs, r.err)
+	}
+	return errs
+}
+
+// Cost is the memory that a record takes.
+func Cost(s Signed) int64 { return cost(&s) }

@@ -51,8 +51,9 @@ func (t *Table) Offer(s Signed) (Outcome, error) {
 
 // result is what became of one record of a batch.
 type result struct {
-	out Outcome
-	err error
+	out    Outcome
+	err    error
+	crowds bool // See change.
 }
 
 // waits says whether the record may be kept once more is known about rights.
@@ -68,7 +69,7 @@ func (t *Table) offerAll(batch []*Signed) []result {
 	at := make([]int, 0, len(batch))
 	for i, s := range batch {
 		r := &results[i]
-		if r.out = t.known(s); r.out != Fresh {
+		if r.out = t.Known(*s); r.out != Fresh {
 			continue
 		}
 		verdict, err := t.judge(s)
@@ -86,17 +87,17 @@ func (t *Table) offerAll(batch []*Signed) []result {
 	t.commit(changes)
 	for i, c := range changes {
 		r := &results[at[i]]
-		r.out, r.err = c.out, c.err
+		r.out, r.err, r.crowds = c.out, c.err, c.crowds
 	}
 	return results
 }
 
-// known says whether there is nothing to gain from a record: Same or Stale, or
+// Known says whether there is nothing to gain from a record: Same or Stale, or
 // else Fresh. It spares the checks for what gossip brings again and again.
-func (t *Table) known(s *Signed) Outcome {
+func (t *Table) Known(s Signed) Outcome {
 	t.reading.RLock()
 	defer t.reading.RUnlock()
-	return against(s, t.records[s.Key()])
+	return against(&s, t.records[s.Key()])
 }
 
 // against compares a record with the kept one, which may be nil.

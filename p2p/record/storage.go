@@ -39,6 +39,14 @@ const (
 
 var errChecksum = errors.New("the checksum is wrong")
 
+// place is where a record is kept in a Storage.
+func (t *Table) place(s *Signed) []byte {
+	if _, known := t.kinds[s.Kind]; !known {
+		return []byte(storedForeign + s.Key())
+	}
+	return []byte(storedRecord + s.Key())
+}
+
 // toStore is what stands for a record in a Storage.
 func (s *Signed) toStore() []byte {
 	return append(append(make([]byte, 0, checksumSize+len(s.Raw)), s.Hash[:checksumSize]...), s.Raw...)

@@ -35,6 +35,9 @@ type SyncOptions struct {
 	// Fresh is called with each record that was kept, for passing it on. May be
 	// nil.
 	Fresh func(Signed)
+	// Refused is called with each record that was refused, and why; with ErrShare
+	// also for one that was kept in the place of others of its author. May be nil.
+	Refused func(Signed, error)
 }
 
 // Stats says what one exchange did, as far as it came.
@@ -46,6 +49,9 @@ type Stats struct {
 	// Kept counts the received records that were new, Held those that wait for
 	// their authors' rights, Refused those that were refused or left out.
 	Kept, Held, Refused int
+	// Low counts the received records below what was listed for their keys. They
+	// are dropped: no honest peer sends them.
+	Low int
 	// BytesOut and BytesIn count everything that crossed the stream.
 	BytesOut, BytesIn int64
 }
@@ -60,8 +66,8 @@ type Stats struct {
 // them, as far as is known, are tried again at the end: the grant may have come
 // later in the exchange.
 //
-// A peer that breaks the protocol or sends bad records ends the exchange with
-// ErrProtocol, ErrSyncLimit or ErrInvalid, which count against it; errors of
+// A peer that breaks the protocol, or sends bad records or some that were not
+// asked for, ends the exchange with ErrProtocol, ErrSyncLimit or ErrInvalid, which count against it; errors of
 // the stream itself do not. Sync does not end by itself while the other side is
 // silent: ctx must have a deadline, and rw a method SetDeadline, as streams and
 // connections do; it is called when ctx ends. Sync does not close rw.
@@ -79,7 +85,7 @@ func Sync(ctx context.Context, rw io.ReadWriter, t *Table, initiator bool, o Syn
 			}
 		}()
 	}
-	x := &exchange{table: t, wire: w, fresh: o.Fresh}
+	x := &exchange{table: t, wire: w, fresh: o.Fresh, refused: o.Refused}
 	err := x.run(initiator)
 	x.settle() // also what came before a failure
 	x.stats.BytesIn, x.stats.BytesOut = w.in, w.out
@@ -91,11 +97,13 @@ func Sync(ctx context.Context, rw io.ReadWriter, t *Table, initiator bool, o Syn
 
 // exchange is one side of one Sync.
 type exchange struct {
-	table *Table
-	wire  *wire
-	fresh func(Signed)
-	salt  Hash
-	stats Stats
+	table   *Table
+	wire    *wire
+	fresh   func(Signed)
+	refused func(Signed, error)
+	due     *due
+	salt    Hash
+	stats   Stats
 
 	waiting      []*Signed // for their authors' rights
 	waitingBytes int
@@ -182,7 +190,7 @@ func (x *exchange) respond() error {
 	if err := x.sendRecords(turnAnswer, want, send); err != nil {
 		return err
 	}
-	if err := x.takeRecords(len(want)); err != nil {
+	if err := x.takeRecords(); err != nil {
 		return err
 	}
 	x.settle()
@@ -209,6 +217,8 @@ func (x *exchange) tag(hash Hash) []byte {
 // order in which they were sent.
 func (x *exchange) sendItems(differ *bitmap) ([]string, error) {
 	var keys []string
+	listed := make(map[string]Version)
+	x.due = newDue(listed, differ)
 	f := &frame{Turn: turnItems, Differ: differ[:]}
 	size := 0
 	for i := range bucketCount {
@@ -227,6 +237,7 @@ func (x *exchange) sendItems(differ *bitmap) ([]string, error) {
 			f.Items = append(f.Items, frameItem{Key: it.Key, V0: v[0], V1: v[1], V2: v[2], Tag: x.tag(it.Hash)})
 			size += len(it.Key) + 48
 			keys = append(keys, it.Key)
+			listed[it.Key] = v
 		}
 	}
 	return keys, x.wire.write(f)
@@ -237,6 +248,8 @@ func (x *exchange) sendItems(differ *bitmap) ([]string, error) {
 func (x *exchange) takeItems() (want []uint32, send []string, err error) {
 	var differ bitmap
 	listed := make(map[string]struct{})
+	wanted := make(map[string]Version)
+	x.due = newDue(wanted, nil)
 	at := uint32(0)
 	for first, more := true, true; more; first = false {
 		f, err := x.wire.read(turnItems)
@@ -258,11 +271,12 @@ func (x *exchange) takeItems() (want []uint32, send []string, err error) {
 				return nil, nil, fmt.Errorf("more than %d items: %w", maxListed, ErrSyncLimit)
 			}
 			listed[it.Key] = struct{}{}
-			wanted, sent := x.compare(it)
-			if wanted {
+			lacked, beaten := x.compare(it)
+			if lacked {
 				want = append(want, at)
+				wanted[it.Key] = Version{it.V0, it.V1, it.V2}
 			}
-			if sent {
+			if beaten {
 				send = append(send, it.Key)
 			}
 			at++
@@ -328,15 +342,15 @@ func (x *exchange) takeAnswer(listed int) (wanted []uint32, err error) {
 	return wanted, nil
 }
 
-// takeRecords merges what was asked for, at most n records.
-func (x *exchange) takeRecords(n int) error {
+// takeRecords merges what was asked for.
+func (x *exchange) takeRecords() error {
 	for more := true; more; {
 		f, err := x.wire.read(turnRecords)
 		if err != nil {
 			return err
 		}
-		if n -= len(f.Records); n < 0 || f.More && len(f.Records) == 0 {
-			return fmt.Errorf("records that were not asked for: %w", ErrProtocol)
+		if f.More && len(f.Records) == 0 {
+			return fmt.Errorf("an empty frame: %w", ErrProtocol)
 		}
 		if err := x.merge(f.Records); err != nil {
 			return err
@@ -351,10 +365,7 @@ func (x *exchange) takeRecords(n int) error {
 func (x *exchange) sendRecords(turn turn, want []uint32, keys []string) error {
 	rank := func(key string) int {
 		kind, _, _ := strings.Cut(key, "/")
-		if at, ok := x.table.order[kind]; ok {
-			return at
-		}
-		return len(x.table.order)
+		return x.table.rank(kind)
 	}
 	slices.SortStableFunc(keys, func(a, b string) int { return cmp.Compare(rank(a), rank(b)) })
 
@@ -372,7 +383,7 @@ func (x *exchange) sendRecords(turn turn, want []uint32, keys []string) error {
 	for _, key := range keys {
 		raw, ok := x.table.Raw(key)
 		if !ok {
-			continue // records are never taken away, so this does not happen
+			continue // taken away since
 		}
 		if size > 0 && size+len(raw) > fullFrame || len(f.Records) == maxFrameItems {
 			f.More = true
@@ -389,7 +400,8 @@ func (x *exchange) sendRecords(turn turn, want []uint32, keys []string) error {
 }
 
 // merge offers the records of one frame, with one write to storage. A record
-// that is not valid ends the exchange, after those before it were merged.
+// that is not valid or not due ends the exchange, after those before it were
+// merged.
 func (x *exchange) merge(raws [][]byte) error {
 	batch := make([]*Signed, 0, len(raws))
 	var bad error
@@ -399,9 +411,18 @@ func (x *exchange) merge(raws [][]byte) error {
 			bad = err
 			break
 		}
+		low, err := x.due.check(&s)
+		if err != nil {
+			bad = err
+			break
+		}
+		x.stats.Received++
+		if low {
+			x.stats.Low++
+			continue
+		}
 		batch = append(batch, &s)
 	}
-	x.stats.Received += len(batch)
 	for i, r := range x.table.offerAll(batch) {
 		x.note(batch[i], r, true)
 	}
@@ -414,6 +435,9 @@ func (x *exchange) note(s *Signed, r result, first bool) (kept bool) {
 	switch {
 	case r.out == Fresh:
 		x.stats.Kept++
+		if r.crowds && x.refused != nil {
+			x.refused(*s, ErrShare)
+		}
 		if x.fresh != nil {
 			x.fresh(*s)
 		}
@@ -429,10 +453,16 @@ func (x *exchange) note(s *Signed, r result, first bool) (kept bool) {
 		x.waiting = append(x.waiting, s)
 		x.waitingBytes += len(s.Raw)
 	case r.err != nil:
-		x.stats.Refused++
-		x.table.log.Debug("a record of another peer was refused", "error", r.err)
+		x.refuse(s, r.err)
 	}
 	return false
+}
+
+func (x *exchange) refuse(s *Signed, err error) {
+	x.stats.Refused++
+	if x.refused != nil {
+		x.refused(*s, err)
+	}
 }
 
 // settle tries the waiting records again until nothing changes. What is left
@@ -464,8 +494,7 @@ func (x *exchange) settle() {
 		case out == Fresh:
 			x.note(s, result{out: Fresh}, false)
 		case err != nil:
-			x.stats.Refused++
-			x.table.log.Debug("a record of another peer was refused", "error", err)
+			x.refuse(s, err)
 		}
 	}
 	x.waiting, x.waitingBytes = nil, 0

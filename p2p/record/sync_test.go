@@ -101,7 +101,10 @@ func TestSyncLargeRecords(t *testing.T) {
 
 // More wishes and items than one frame takes.
 func TestSyncManyItems(t *testing.T) {
-	a, b := table(t, "a", newDisk()), table(t, "b", newDisk())
+	wide := func(name string) *record.Table {
+		return tableWith(t, record.Options{Storage: newDisk(), Key: keyOf(name), Kinds: kinds(), Rights: everyone{}, Shares: 1})
+	}
+	a, b := wide("a"), wide("b")
 	fill(t, 20000, a)
 	fill(t, 1, b)
 	sa, _ := mustSync(t, a, b)
@@ -192,12 +195,19 @@ func TestSyncStorageFails(t *testing.T) {
 	tab := table(t, "me", disk)
 	offer(t, tab, seal(t, "root", note("mine", 1, "")), record.Fresh)
 	disk.fail = func() (error, bool) { return errors.New("broken"), false }
-	raw := seal(t, "ann", note("a", 1, "x")).Raw
+	one, two := seal(t, "ann", note("a", 1, "x")), seal(t, "ann", note("b", 1, "x"))
 	said := slices.Concat(framed(msg{1: 1, 3: make([]byte, 32), 4: make([]byte, 2048)}),
-		framed(msg{1: 3, 8: [][]byte{raw, raw}}), framed(msg{1: 5}))
-	stats, err := record.Sync(context.Background(), script{bytes.NewReader(said), io.Discard}, tab, true, record.SyncOptions{})
-	if err != nil || stats.Refused != 2 || tab.Len() != 1 {
-		t.Errorf("%+v, %v", stats, err)
+		framed(msg{1: 3, 8: [][]byte{one.Raw, two.Raw}}), framed(msg{1: 5}))
+	var causes []error
+	o := record.SyncOptions{Refused: func(_ record.Signed, err error) { causes = append(causes, err) }}
+	stats, err := record.Sync(context.Background(), script{bytes.NewReader(said), io.Discard}, tab, true, o)
+	if err != nil || stats.Refused != 2 || tab.Len() != 1 || len(causes) != 2 || !errors.Is(causes[1], record.ErrStorage) {
+		t.Errorf("%+v, %v, %v", stats, err, causes)
+	}
+	for _, err := range tab.OfferAll(one, one) {
+		if !errors.Is(err, record.ErrStorage) {
+			t.Errorf("one of two of the same: %v", err)
+		}
 	}
 }
 
@@ -315,6 +325,9 @@ func TestSyncHostile(t *testing.T) {
 		"items for ever":          {false, [][]byte{framed(msg{1: hello, 3: root}), framed(msg{1: items, 2: true, 5: differ})}, true, 0},
 		"differing twice":         {false, [][]byte{framed(msg{1: hello, 3: root}), framed(msg{1: items, 2: true, 5: differ, 6: []any{item("a")}}), framed(msg{1: items, 5: differ})}, true, 0},
 		"more than was wanted":    {false, [][]byte{framed(msg{1: hello, 3: root}), framed(msg{1: items, 5: differ}), framed(msg{1: records, 8: [][]byte{good}})}, true, 0},
+		"one in place of another": {false, [][]byte{framed(msg{1: hello, 3: root}), framed(msg{1: items, 5: differ, 6: []any{item("note/b")}}), framed(msg{1: records, 8: [][]byte{good}})}, true, 0},
+		"one twice":               {false, [][]byte{framed(msg{1: hello, 3: root}), framed(msg{1: items, 5: differ, 6: []any{item("note/a"), item("note/b")}}), framed(msg{1: records, 8: [][]byte{good, good}})}, true, 1},
+		"an answer twice":         {true, [][]byte{framed(msg{1: hello, 3: root, 4: buckets}), framed(msg{1: answer, 8: [][]byte{good, good}})}, true, 1},
 		"fewer than was wanted":   {false, [][]byte{framed(msg{1: hello, 3: root}), framed(msg{1: items, 5: differ, 6: []any{item("note/a"), item("note/b")}}), framed(msg{1: records, 8: [][]byte{good}})}, false, 1},
 		"unknown fields": {false, [][]byte{framed(msg{1: hello, 3: root, 99: "later"}), framed(msg{1: items, 5: differ, 6: []any{item("note/a")}, 98: []int{1}}),
 			framed(msg{1: records, 8: [][]byte{good}, 97: nil})}, false, 1},
@@ -333,6 +346,28 @@ func TestSyncHostile(t *testing.T) {
 		}
 		if tab.Len() != 1+tc.kept {
 			t.Errorf("%s: %d records were kept", name, tab.Len()-1)
+		}
+	}
+}
+
+// What is below what was listed, by either side, is dropped and counted.
+func TestSyncLow(t *testing.T) {
+	old := seal(t, "ann", note("a", 1, "old"))
+	for _, initiator := range []bool{true, false} {
+		tab := table(t, "me", newDisk())
+		var said []byte
+		if initiator {
+			offer(t, tab, seal(t, "ann", note("a", 2, "new")), record.Fresh)
+			said = slices.Concat(framed(msg{1: 1, 3: make([]byte, 32), 4: make([]byte, 2048)}), framed(msg{1: 3, 8: [][]byte{old.Raw}}), framed(msg{1: 5}))
+		} else {
+			offer(t, tab, seal(t, "ann", note("mine", 1, "")), record.Fresh)
+			said = slices.Concat(framed(msg{1: 1, 3: make([]byte, 32)}),
+				framed(msg{1: 2, 5: bytes.Repeat([]byte{0xff}, 32), 6: []any{[]any{"note/a", 2, 0, 0, make([]byte, 8)}}}),
+				framed(msg{1: 4, 8: [][]byte{old.Raw}}))
+		}
+		stats, err := record.Sync(context.Background(), script{bytes.NewReader(said), io.Discard}, tab, initiator, record.SyncOptions{})
+		if got, _ := tab.Latest("note", "a"); err != nil || stats.Low != 1 || stats.Kept != 0 || got.Version == old.Version {
+			t.Errorf("initiator=%v: %+v, %v, kept %s", initiator, stats, err, got.Version)
 		}
 	}
 }

@@ -48,6 +48,10 @@ type Options struct {
 	// others.
 	MaxRecords int
 	MaxBytes   int64
+	// Shares is how many authors may fill the table: the records of one take at
+	// most that part of it, and what of his is over is refused with ErrFull. 0
+	// means DefaultShares.
+	Shares int
 }
 
 // Validate names the option at fault.
@@ -59,8 +63,8 @@ func (o Options) Validate() error {
 		return errors.New("record: Options.Key is not an ed25519 key")
 	case o.Rights == nil:
 		return errors.New("record: Options.Rights is missing")
-	case o.MaxRecords < 0 || o.MaxBytes < 0:
-		return errors.New("record: Options.MaxRecords or MaxBytes is negative")
+	case o.MaxRecords < 0 || o.MaxBytes < 0 || o.Shares < 0:
+		return errors.New("record: Options.MaxRecords, MaxBytes or Shares is negative")
 	}
 	seen := make(map[string]bool)
 	placements := 0
@@ -104,6 +108,7 @@ type Table struct {
 
 	maxRecords int
 	maxBytes   int64
+	parts      int // that one author's share is one of
 
 	// writing is held by whoever commits a batch of changes: from deciding
 	// what is kept until it is stored and visible.
@@ -123,6 +128,7 @@ type Table struct {
 	byKind   map[string][]*Signed // sorted by id
 	buckets  [bucketCount]bucket
 	bytes    int64
+	shares   map[peer.ID]*share
 	changes  map[string]uint64 // per kind, records installed so far
 	watchers map[chan struct{}]struct{}
 
@@ -149,6 +155,8 @@ func NewTable(o Options) (*Table, error) {
 		log:        o.Logger,
 		maxRecords: cmp.Or(o.MaxRecords, DefaultMaxRecords),
 		maxBytes:   cmp.Or(o.MaxBytes, DefaultMaxBytes),
+		parts:      cmp.Or(o.Shares, DefaultShares),
+		shares:     make(map[peer.ID]*share),
 		mine:       make(map[string]*Signed),
 		overtaken:  make(map[string]*Signed),
 		foreign:    make(map[string]bool),
@@ -243,6 +251,14 @@ func (t *Table) owns(s *Signed) bool {
 
 // Self is the id under which this table writes.
 func (t *Table) Self() peer.ID { return t.self }
+
+// Incarnation is the first part of the versions under which this peer writes its
+// own records now.
+func (t *Table) Incarnation() uint64 {
+	t.writing.Lock()
+	defer t.writing.Unlock()
+	return t.incarnation
+}
 
 // Get returns the live record of a key.
 func (t *Table) Get(kind, id string) (Signed, bool) {
@@ -356,11 +372,13 @@ func (t *Table) install(s *Signed) {
 	if found {
 		ids[at] = s
 		t.bytes -= cost(t.records[key])
+		t.take(t.records[key])
 	} else {
 		t.byKind[s.Kind] = slices.Insert(ids, at, s)
 	}
 	t.records[key] = s
 	t.bytes += cost(s)
+	t.give(s)
 	t.changes[s.Kind]++
 	t.buckets[bucketOf(key)].put(key, s)
 }

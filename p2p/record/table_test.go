@@ -422,7 +422,7 @@ func TestStorageFails(t *testing.T) {
 }
 
 func TestLimits(t *testing.T) {
-	tab := tableWith(t, record.Options{Storage: newDisk(), Key: keyOf("me"), Kinds: kinds(), Rights: everyone{}, MaxRecords: 2, MaxBytes: 4000})
+	tab := tableWith(t, record.Options{Storage: newDisk(), Key: keyOf("me"), Kinds: kinds(), Rights: everyone{}, MaxRecords: 2, MaxBytes: 4000, Shares: 1})
 	put := func(id string, size int, want error) {
 		t.Helper()
 		if _, err := tab.PutShared("note", id, make([]byte, size)); !errors.Is(err, want) {

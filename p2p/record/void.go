@@ -14,16 +14,12 @@ func (t *Table) Void(is func(Record) bool) error {
 	defer t.writing.Unlock()
 	var gone []*Signed
 	var writes []Write
-	for key, s := range t.records { // The lock writing alone guards this against writers.
+	for _, s := range t.records { // The lock writing alone guards this against writers.
 		if !is(s.Record) {
 			continue
 		}
 		gone = append(gone, s)
-		place := storedRecord
-		if _, known := t.kinds[s.Kind]; !known {
-			place = storedForeign
-		}
-		writes = append(writes, Write{Key: []byte(place + key), Delete: true})
+		writes = append(writes, Write{Key: t.place(s), Delete: true})
 	}
 	if len(gone) == 0 {
 		return nil
@@ -50,8 +46,11 @@ func (t *Table) uninstall(s *Signed) {
 	key := s.Key()
 	delete(t.records, key)
 	delete(t.foreign, key)
-	t.byKind[s.Kind] = slices.DeleteFunc(t.byKind[s.Kind], func(o *Signed) bool { return o == s })
+	ids := t.byKind[s.Kind]
+	at, _ := slices.BinarySearchFunc(ids, s.ID, func(s *Signed, id string) int { return strings.Compare(s.ID, id) })
+	t.byKind[s.Kind] = slices.Delete(ids, at, at+1)
 	t.bytes -= cost(s)
+	t.take(s)
 	t.changes[s.Kind]++
 	b := &t.buckets[bucketOf(key)]
 	if at, found := slices.BinarySearchFunc(b.items, key, func(i bucketItem, key string) int { return strings.Compare(i.key, key) }); found {

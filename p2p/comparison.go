@@ -1,0 +1,151 @@
+package p2p
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/network"
+	"github.com/libp2p/go-libp2p/core/peer"
+
+	"relay/p2p/membership"
+	"relay/p2p/record"
+)
+
+// comparisons are those that this peer begins, at most one with each member at a
+// time.
+type comparisons struct {
+	n *Node
+
+	mu   sync.Mutex
+	with map[peer.ID]*compared
+}
+
+// compared is what this peer knows of its comparisons with one member.
+type compared struct {
+	running bool
+	next    *comparison // Asked for and not begun.
+	inStep  time.Time   // When both had the same records last; zero for never.
+}
+
+type comparison struct {
+	done  chan struct{}
+	stats record.Stats // These two once done is closed.
+	err   error
+}
+
+func newComparisons(n *Node) *comparisons {
+	return &comparisons{n: n, with: map[peer.ID]*compared{}}
+}
+
+func (c *comparisons) of(id peer.ID) *compared {
+	k := c.with[id]
+	if k == nil {
+		k = &compared{}
+		c.with[id] = k
+	}
+	return k
+}
+
+// ask returns a comparison that begins from now on, the same one to all who ask
+// before it does: one that runs already may have missed what its caller means.
+func (c *comparisons) ask(id peer.ID) *comparison {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	k := c.of(id)
+	if k.next == nil {
+		k.next = &comparison{done: make(chan struct{})}
+	}
+	next := k.next
+	if !k.running {
+		k.running = true
+		if c.n.work.begin() {
+			go func() {
+				defer c.n.work.end()
+				c.run(id, k)
+			}()
+		}
+	}
+	return next
+}
+
+// run carries out what was asked for, until nothing is.
+func (c *comparisons) run(id peer.ID, k *compared) {
+	for {
+		c.mu.Lock()
+		now := k.next
+		k.next = nil
+		k.running = now != nil
+		c.mu.Unlock()
+		if now == nil {
+			return
+		}
+		now.stats, now.err = c.n.compareOnce(id)
+		close(now.done)
+	}
+}
+
+func (c *comparisons) noteInStep(id peer.ID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.of(id).inStep = time.Now()
+}
+
+// compareOnce brings this peer and a member to the same records.
+func (n *Node) compareOnce(id peer.ID) (record.Stats, error) {
+	ctx, cancel := context.WithTimeout(network.WithNoDial(n.ctx, "comparing records"), syncPatience)
+	defer cancel()
+	s, err := n.host.NewStream(ctx, id, ProtocolSync)
+	if err != nil {
+		n.log.Debug("records not compared", "peer", short(id), "error", err)
+		return record.Stats{}, fmt.Errorf("%w: %w", ErrPeerGone, err)
+	}
+	return n.exchangeRecords(ctx, s, true)
+}
+
+// compare waits for a comparison with a member that is connected.
+func (n *Node) compare(ctx context.Context, id peer.ID) (record.Stats, error) {
+	c := n.compares.ask(id)
+	select {
+	case <-c.done:
+		return c.stats, c.err
+	case <-ctx.Done():
+		return record.Stats{}, context.Cause(ctx)
+	case <-n.ctx.Done():
+		return record.Stats{}, context.Cause(n.ctx)
+	}
+}
+
+// compareWith is compare where nobody asks how it went.
+func (n *Node) compareWith(ctx context.Context, id peer.ID) { _, _ = n.compare(ctx, id) }
+
+// InStep compares this peer's records with those of a member now, and says how
+// many that member lacked or had older, which it then has; 0 says that it was in
+// step. It dials nobody. Errors: ErrNotMember, ErrPeerGone, those of record.Sync.
+func (n *Node) InStep(ctx context.Context, id peer.ID) (behind int, err error) {
+	switch {
+	case id == n.self:
+		return 0, nil
+	case !n.isMember(id):
+		return 0, fmt.Errorf("compare records with %s: %w", short(id), membership.ErrNotMember)
+	case n.host.Network().Connectedness(id) != network.Connected:
+		return 0, fmt.Errorf("compare records with %s: not connected: %w", n.NameOf(id), ErrPeerGone)
+	}
+	stats, err := n.compare(ctx, id)
+	if err != nil {
+		return 0, fmt.Errorf("compare records with %s: %w", n.NameOf(id), err)
+	}
+	return stats.Sent, nil
+}
+
+// LastInStep says how long ago this peer and another one were last found to have
+// the same records, and whether they ever were since the start.
+func (n *Node) LastInStep(id peer.ID) (ago time.Duration, ok bool) {
+	n.compares.mu.Lock()
+	defer n.compares.mu.Unlock()
+	if k := n.compares.with[id]; k != nil && !k.inStep.IsZero() {
+		return time.Since(k.inStep), true
+	}
+	return 0, false
+}

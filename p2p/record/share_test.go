@@ -1,0 +1,172 @@
+package record_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"relay/p2p/record"
+)
+
+// small makes a table in which one author has room for ten records.
+func small(t testing.TB, name string, d *disk) *record.Table {
+	t.Helper()
+	return tableWith(t, record.Options{Storage: d, Key: keyOf(name), Kinds: kinds(), Rights: everyone{},
+		MaxRecords: 40, MaxBytes: 40 << 10, Shares: 4})
+}
+
+// counted says whether what the table counts for its authors is what it has.
+func counted(tab *record.Table) error {
+	want := map[string]record.Share{}
+	var sum record.Share
+	for _, s := range tab.All() {
+		w := want[string(s.Author)]
+		cost := record.Cost(s)
+		want[string(s.Author)] = record.Share{Records: w.Records + 1, Bytes: w.Bytes + cost}
+		sum = record.Share{Records: sum.Records + 1, Bytes: sum.Bytes + cost}
+	}
+	for _, name := range []string{"mallory", "ann", "bob", "me"} {
+		if got := tab.Share(idOf(name)); got != want[string(idOf(name))] {
+			return fmt.Errorf("%s has %+v, %+v is counted", name, want[string(idOf(name))], got)
+		}
+	}
+	if sum.Records != tab.Len() || sum.Bytes != tab.Bytes() {
+		return fmt.Errorf("%+v are there, %d and %d are counted", sum, tab.Len(), tab.Bytes())
+	}
+	return nil
+}
+
+// TestOneAuthorHasAShare of the table and no more, by one record after the other
+// and by many at once; who writes here is refused, and told whose share it is.
+func TestOneAuthorHasAShare(t *testing.T) {
+	d := newDisk()
+	tab := small(t, "me", d)
+	refused := 0
+	for i := range 100 {
+		out, err := tab.Offer(seal(t, "mallory", note(fmt.Sprintf("m%03d", i), 1, "")))
+		if out == record.Refused {
+			refused++
+			if !errors.Is(err, record.ErrFull) || !strings.Contains(err.Error(), idOf("mallory").String()[44:]) {
+				t.Fatal(err)
+			}
+		}
+	}
+	var flood []record.Signed
+	for i := range 200 {
+		flood = append(flood, seal(t, "mallory", note(fmt.Sprintf("k%03d", i), 1, ""))) // These come before the others.
+	}
+	if errs := tab.OfferAll(flood...); errs[9] != nil || !errors.Is(errs[10], record.ErrFull) {
+		t.Errorf("at the bound: %v, %v", errs[9], errs[10])
+	}
+	if refused != 90 || tab.Share(idOf("mallory")).Records != 10 {
+		t.Errorf("%d refused, %+v kept", refused, tab.Share(idOf("mallory")))
+	}
+	offer(t, tab, seal(t, "mallory", note("k000", 2, strings.Repeat("x", 20000))), record.Refused) // Grown past it.
+	if got, ok := tab.Get("note", "k001"); ok {
+		t.Errorf("%s stands after one before it that does not fit", got.ID)
+	}
+	for i := range 10 {
+		offer(t, tab, seal(t, "ann", note(fmt.Sprintf("a%d", i), 1, "")), record.Fresh)
+		if _, err := tab.PutShared("note", fmt.Sprintf("z%d", i), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := tab.PutShared("note", "b", nil); !errors.Is(err, record.ErrFull) || !strings.Contains(err.Error(), idOf("me").String()[44:]) {
+		t.Errorf("one more of this peer's own: %v", err)
+	}
+	if _, err := tab.PutShared("note", "z0", []byte("again")); err != nil {
+		t.Errorf("one that is there, written again: %v", err)
+	}
+	if _, err := tab.DeleteShared("note", "z0"); err != nil {
+		t.Errorf("one that is there, deleted: %v", err)
+	}
+	if _, err := tab.PutShared("note", "a0", nil); !errors.Is(err, record.ErrFull) {
+		t.Errorf("another's, taken over: %v", err)
+	}
+	if err := counted(tab); err != nil {
+		t.Error(err)
+	}
+	again := small(t, "me", d)
+	sameTables(t, tab, again)
+	if err := counted(again); err != nil {
+		t.Errorf("after a restart: %v", err)
+	}
+	if err := again.Void(func(r record.Record) bool { return r.Author == idOf("me") }); err != nil {
+		t.Fatal(err)
+	}
+	if err := counted(again); err != nil || again.Share(idOf("me")) != (record.Share{}) {
+		t.Errorf("after Void: %v", err)
+	}
+}
+
+// TestSharesConverge: whatever of an author's too many records each peer was
+// offered, in whatever order and batches, comparing makes them equal, none has
+// more than his share, and others' records are all there.
+func TestSharesConverge(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		var hostile []record.Signed
+		for i := range rapid.IntRange(5, 30).Draw(rt, "hostile") {
+			kind := rapid.SampledFrom([]string{"note", "strange"}).Draw(rt, "kind")
+			r := note(fmt.Sprintf("m%02d", i), uint64(rapid.IntRange(1, 2).Draw(rt, "version")), strings.Repeat("x", rapid.SampledFrom([]int{0, 1500, 4000}).Draw(rt, "size")))
+			r.Kind = kind
+			hostile = append(hostile, seal(t, "mallory", r))
+		}
+		tabs := []*record.Table{small(t, "me", newDisk()), small(t, "ann", newDisk()), small(t, "bob", newDisk())}
+		for i, tab := range tabs {
+			for order := rapid.Permutation(hostile).Draw(rt, "order"); len(order) > 0; {
+				batch := min(len(order), rapid.IntRange(1, 3).Draw(rt, "batch"))
+				if !rapid.Bool().Draw(rt, "lost") {
+					tab.OfferAll(order[:batch]...)
+				}
+				order = order[batch:]
+			}
+			if _, err := tab.PutShared("note", fmt.Sprint("honest", i), nil); err != nil {
+				rt.Fatal(err)
+			}
+		}
+		for range 4 {
+			for i := range tabs {
+				if _, _, err := syncTables(tabs[i], tabs[(i+1)%3], record.SyncOptions{}, record.SyncOptions{}); err != nil {
+					rt.Fatal(err)
+				}
+			}
+		}
+		sameTables(rt, tabs...)
+		for _, tab := range tabs {
+			if err := counted(tab); err != nil {
+				rt.Fatal(err)
+			}
+			most := tab.MaxShare()
+			if s := tab.Share(idOf("mallory")); s.Records > most.Records || s.Bytes > most.Bytes {
+				rt.Fatalf("%+v of %+v", s, most)
+			}
+			for i := range tabs {
+				if _, ok := tab.Get("note", fmt.Sprint("honest", i)); !ok {
+					rt.Fatal("an honest record is missing")
+				}
+			}
+		}
+	})
+}
+
+// TestOldRecordsLose: what is replayed or dated back changes nothing.
+func TestOldRecordsLose(t *testing.T) {
+	tab := table(t, "me", newDisk())
+	advert := func(incarnation, sequence uint64) record.Record {
+		return record.Record{Kind: "advert", ID: idOf("ann").String(), Version: record.Version{incarnation, sequence, 0}}
+	}
+	first := seal(t, "ann", note("a", 1, "first"))
+	offer(t, tab, first, record.Fresh)
+	offer(t, tab, seal(t, "bob", note("a", 7, "now")), record.Fresh)
+	offer(t, tab, first, record.Stale)
+	offer(t, tab, seal(t, "ann", note("a", 6, "dated back")), record.Stale)
+	offer(t, tab, seal(t, "ann", advert(3, 1)), record.Fresh)
+	offer(t, tab, seal(t, "ann", advert(2, 1<<40)), record.Stale)
+	offer(t, tab, seal(t, "ann", advert(3, 1)), record.Same)
+	if s, _ := tab.Get("note", "a"); string(s.Payload) != "now" {
+		t.Errorf("%q stands", s.Payload)
+	}
+}
