@@ -11,8 +11,8 @@ import (
 )
 
 // How much a thing counts that no honest peer sends. A peer is cut off at
-// cutOffAt, the eighth bad record in a few seconds, and a second takes forgiven off its account: what chance brings once
-// in a while never adds up.
+// cutOffAt, the eighth bad record in a few seconds, and each second takes
+// forgiven off its account: what chance brings once in a while never adds up.
 const (
 	cutOffAt = 60
 	forgiven = 1 // per second

@@ -50,9 +50,8 @@ const (
 	foundBurst = 512
 	foundRate  = 16
 
-	// Comparisons that a peer begins. More is counted: an honest one begins one
-	// when it connects, when it is asked whether it is in step, and every ten
-	// seconds with one other.
+	// Comparisons that a peer begins. More is counted: an honest one keeps to half
+	// of that, however often it is asked whether another one is in step.
 	beginBurst = 32
 	beginRate  = 2
 	// comparisonsWaiting is how many comparisons of one peer are under way here:

@@ -8,6 +8,7 @@ import (
 
 	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
+	"golang.org/x/time/rate"
 
 	"relay/p2p/membership"
 	"relay/p2p/record"
@@ -26,7 +27,8 @@ type comparisons struct {
 type compared struct {
 	running bool
 	next    *comparison // Asked for and not begun.
-	inStep  time.Time   // When both had the same records last; zero for never.
+	pace    *rate.Limiter
+	inStep  time.Time // When both had the same records last; zero for never.
 }
 
 type comparison struct {
@@ -42,7 +44,7 @@ func newComparisons(n *Node) *comparisons {
 func (c *comparisons) of(id peer.ID) *compared {
 	k := c.with[id]
 	if k == nil {
-		k = &compared{}
+		k = &compared{pace: rate.NewLimiter(beginRate/2, beginBurst/2)}
 		c.with[id] = k
 	}
 	return k
@@ -79,6 +81,10 @@ func (c *comparisons) run(id peer.ID, k *compared) {
 		k.running = now != nil
 		c.mu.Unlock()
 		if now == nil {
+			return
+		}
+		if now.err = k.pace.Wait(c.n.ctx); now.err != nil { // The node is closed.
+			close(now.done)
 			return
 		}
 		now.stats, now.err = c.n.compareOnce(id)

@@ -32,7 +32,11 @@ type gossip struct {
 
 // validations bounds the records that are looked at and wait for that: what a
 // few peers may send at once.
-const validations = 2 * gossipBurst
+const validations = 4 * gossipBurst
+
+// outbound bounds the records that wait on their way to one peer: the most that
+// is passed on for two authors at once, or one's flood pushes out others' records.
+const outbound = 2 * authorBurst
 
 func newGossip(n *Node) *gossip {
 	return &gossip{n: n, queue: make(chan record.Signed, spreadQueue),
@@ -52,7 +56,7 @@ func (g *gossip) open(ctx context.Context) error {
 		pubsub.WithSubscriptionFilter(pubsub.NewAllowlistSubscriptionFilter(g.name())),
 		pubsub.WithMaxMessageSize(4*record.MaxSize),
 		pubsub.WithFloodPublish(true),
-		pubsub.WithPeerOutboundQueueSize(256),
+		pubsub.WithPeerOutboundQueueSize(outbound),
 		pubsub.WithValidateQueueSize(validations),
 		pubsub.WithAppSpecificRpcInspector(g.inspect),
 		pubsub.WithPeerExchange(false),

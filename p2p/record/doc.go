@@ -25,6 +25,10 @@
 // pushed to the bound can be given up (its model re-added under another uid),
 // or comes free when that writer is revoked.
 //
+// Of an author who has written more than his share of the table only the first
+// records stay, in the order of kinds and ids: again nothing that depends on who
+// came first. Who writes here is refused before it comes to that.
+//
 // Deleted records keep their payload and stay for ever: they are small, and
 // without them a peer that was away would bring the key back.
 //
