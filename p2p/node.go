@@ -11,6 +11,7 @@ import (
 
 	"github.com/ipfs/boxo/blockstore"
 	cid "github.com/ipfs/go-cid"
+	"github.com/libp2p/go-libp2p"
 	dht "github.com/libp2p/go-libp2p-kad-dht"
 	"github.com/libp2p/go-libp2p/core/crypto"
 	"github.com/libp2p/go-libp2p/core/host"
@@ -46,6 +47,10 @@ type Options struct {
 	MayHave func(id peer.ID, trust membership.Trust, c cid.Cid) bool
 	// Log takes the mesh's log; nil discards it.
 	Log *slog.Logger
+
+	// host is for tests: more options of the libp2p host, of which one may put it
+	// on a simulated network.
+	host []libp2p.Option
 }
 
 // Validate names the option at fault.
@@ -134,11 +139,11 @@ func New(o Options) (*Node, error) {
 		return nil, fmt.Errorf("read the mesh's records: %w", err)
 	}
 
-	h, err := newHost(o.Identity, o.Agent, n.gate)
+	h, err := newHost(o.Identity, o.Agent, n.gate, o.host...)
 	if err != nil {
 		return nil, fmt.Errorf("make the libp2p host: %w", err)
 	}
-	n.host = gatedHost{h, n.gate}
+	n.host = gatedHost{h, n.gate, n.links.reach}
 	if err := n.assemble(h); err != nil {
 		n.stop()
 		return nil, errors.Join(err, h.Close())
@@ -161,7 +166,7 @@ func (n *Node) assemble(h host.Host) error {
 		DisconnectedF: func(_ network.Network, c network.Conn) { n.disconnected(c) },
 	})
 	var err error
-	if n.dht, err = newDHT(n.host, n.Mesh, n.isMember); err != nil {
+	if n.dht, err = newDHT(n.host, n.Mesh, n.isMember, n.links.isLinked); err != nil {
 		return err
 	}
 	n.exchange = newExchange(n.ctx, n)
