@@ -153,7 +153,7 @@ func (l *links) attend(ctx context.Context, probes *sync.WaitGroup) {
 			probes.Go(func() { l.watch(ctx, m.ID, k) })
 		case connected && !wanted:
 			l.letGo(m.ID, k, at)
-		case !connected && wanted && !k.dialing && !now.Before(k.nextDial):
+		case !connected && wanted && !k.dialing && k.dueDial(now, at):
 			k.dialing = true
 			probes.Go(func() { l.dial(ctx, m.ID, k) })
 		}
@@ -243,6 +243,12 @@ func (k *link) later() {
 	k.failed, k.missed = true, time.Now()
 	k.backoff = min(max(2*k.backoff, firstRedial), lastRedial)
 	k.nextDial = time.Now().Add(k.backoff/2 + rand.N(k.backoff))
+}
+
+// dueDial says whether it is time to dial a member: one that others hear is not
+// waited for long.
+func (k *link) dueDial(now time.Time, at time.Duration) bool {
+	return !now.Before(k.nextDial) || k.told.State(at) == liveness.Alive && now.Sub(k.missed) >= firstRedial
 }
 
 // refused notes that a member did not let this peer in.

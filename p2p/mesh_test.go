@@ -13,6 +13,7 @@ import (
 	cid "github.com/ipfs/go-cid"
 	"github.com/ipfs/go-datastore"
 	dssync "github.com/ipfs/go-datastore/sync"
+	"github.com/libp2p/go-libp2p"
 	"github.com/libp2p/go-libp2p/core/crypto"
 	"github.com/libp2p/go-libp2p/core/peer"
 	ma "github.com/multiformats/go-multiaddr"
@@ -22,6 +23,8 @@ import (
 	"relay/p2p/record/recordtest"
 )
 
+const agent = "relay/test"
+
 // machine is one peer of a test, with all that survives its restart.
 type machine struct {
 	*Node
@@ -29,6 +32,7 @@ type machine struct {
 	storage *recordtest.Memory
 	blocks  blockstore.Blockstore
 	listen  []ma.Multiaddr
+	sim     []libp2p.Option // On a simulated network.
 	stop    func()
 
 	admission *Admission
@@ -52,9 +56,10 @@ func testLog(t *testing.T, name string) *slog.Logger {
 
 func (m *machine) options(t *testing.T, mesh membership.MeshID, name string) Options {
 	return Options{
-		Identity: m.key, Mesh: mesh, Storage: m.storage, Name: name, Agent: "relay/test", Blocks: m.blocks,
+		Identity: m.key, Mesh: mesh, Storage: m.storage, Name: name, Agent: agent, Blocks: m.blocks,
 		MayHave: func(_ peer.ID, trust membership.Trust, _ cid.Cid) bool { return trust == membership.TrustReplicas },
 		Listen:  m.listen,
+		host:    m.sim,
 		Log:     testLog(t, name),
 	}
 }
