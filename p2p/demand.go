@@ -35,18 +35,33 @@ func (l *links) reach(ctx context.Context, id peer.ID) error {
 	if k == nil {
 		return ErrNotMember
 	}
-	err := l.connect(ctx, id, k)
+	shut, err := l.connect(ctx, id, k)
 	if err != nil && !errors.Is(ctx.Err(), context.Canceled) {
 		l.mu.Lock()
-		k.failed, k.missed = true, time.Now()
+		k.miss(shut)
 		l.mu.Unlock()
 	}
 	return err
 }
 
 // connect dials a member where it says that it is, and now and then where others
-// say: its addresses may have changed since it wrote them.
-func (l *links) connect(ctx context.Context, id peer.ID, k *link) error {
+// say: its addresses may have changed since it wrote them. shut says that this
+// failed while others heard the member, before and since.
+func (l *links) connect(ctx context.Context, id peer.ID, k *link) (shut bool, err error) {
+	l.mu.Lock()
+	began := l.now()
+	heard := k.told.State(began) == liveness.Alive
+	l.mu.Unlock()
+	if err = l.dialOnce(ctx, id, k); err == nil {
+		return false, nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	age, ever := k.told.Age(l.now())
+	return heard && ever && age < l.now()-began, err
+}
+
+func (l *links) dialOnce(ctx context.Context, id peer.ID, k *link) error {
 	// The library's own pauses between dials grow to minutes; ours are enough.
 	if sw, ok := l.n.host.Network().(*swarm.Swarm); ok {
 		sw.Backoff().Clear(id)
@@ -65,7 +80,7 @@ func (l *links) connect(ctx context.Context, id peer.ID, k *link) error {
 	l.mu.Unlock()
 	if lookUp {
 		if found, lookup := l.n.dht.FindPeer(ctx, id); lookup == nil {
-			err = l.n.host.Connect(ctx, found)
+			return l.n.host.Connect(ctx, found)
 		}
 	}
 	return err
@@ -115,8 +130,8 @@ func carries(c network.Conn) bool {
 	return false
 }
 
-// missedFor is how long one that could not be reached is held for suspect,
-// whatever others hear of it: longer than until it is tried again.
+// missedFor is how long one that others heard and this peer could not reach is
+// held for suspect: longer than until it is tried again.
 const missedFor = 2 * lastRedial
 
 // state is how a member looks. What this peer hears itself goes before what
@@ -126,7 +141,7 @@ func (k *link) state(now time.Duration) liveness.State {
 		return k.seen.State(now)
 	}
 	s := k.told.State(now)
-	if s == liveness.Alive && k.failed && time.Since(k.missed) < missedFor {
+	if s == liveness.Alive && time.Since(k.missed) < missedFor {
 		return liveness.Suspect
 	}
 	return s

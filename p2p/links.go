@@ -66,7 +66,7 @@ type link struct {
 	dialing  bool
 	lookedUp time.Time // When the DHT was last asked for it.
 	failed   bool      // A dial was given up, or the member refused this peer.
-	missed   time.Time // When that was.
+	missed   time.Time // When that was last so while others heard the member.
 	refusal  string    // What was logged last of that.
 	compared bool      // Records were compared once.
 	lastIP   net.IP    // Of the connection that ended last.
@@ -189,12 +189,12 @@ func (l *links) dial(ctx context.Context, id peer.ID, k *link) {
 	ctx, cancel := context.WithTimeout(ctx, 2*dialTimeout)
 	defer cancel()
 	l.knock(ctx, id, k)
-	err := l.connect(ctx, id, k)
+	shut, err := l.connect(ctx, id, k)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	k.dialing = false
 	if err != nil {
-		k.later()
+		k.later(shut)
 		l.n.log.Debug("member not reached", "peer", short(id), "error", err)
 	}
 	l.wake()
@@ -239,8 +239,8 @@ func isRefused(err error) bool {
 }
 
 // later puts the next dial off, longer each time.
-func (k *link) later() {
-	k.failed, k.missed = true, time.Now()
+func (k *link) later(shut bool) {
+	k.miss(shut)
 	k.backoff = min(max(2*k.backoff, firstRedial), lastRedial)
 	k.nextDial = time.Now().Add(k.backoff/2 + rand.N(k.backoff))
 }
@@ -251,6 +251,15 @@ func (k *link) dueDial(now time.Time, at time.Duration) bool {
 	return !now.Before(k.nextDial) || k.told.State(at) == liveness.Alive && now.Sub(k.missed) >= firstRedial
 }
 
+// miss notes that a member could not be reached, and whether others heard it all
+// the while.
+func (k *link) miss(shut bool) {
+	k.failed = true
+	if shut {
+		k.missed = time.Now()
+	}
+}
+
 // refused notes that a member did not let this peer in.
 func (l *links) refused(id peer.ID, err error) {
 	l.mu.Lock()
@@ -259,7 +268,7 @@ func (l *links) refused(id peer.ID, err error) {
 	if k == nil {
 		return
 	}
-	k.later()
+	k.later(k.told.State(l.now()) == liveness.Alive)
 	if text := err.Error(); text != k.refusal && l.n.ctx.Err() == nil {
 		k.refusal = text
 		l.n.log.Warn("a member does not let this peer in", "peer", short(id), "error", err)
@@ -301,7 +310,7 @@ func (l *links) answered(id peer.ID, k *link, rtt time.Duration) {
 	before := k.seen.State(l.now())
 	k.seen.Answer(l.now(), rtt)
 	k.told.Hear(l.now(), 0)
-	k.own, k.failed = true, false
+	k.own, k.failed, k.missed = true, false, time.Time{}
 	k.answers, k.backoff, k.nextDial, k.refusal = true, 0, time.Time{}, ""
 	l.mu.Unlock()
 	if before != liveness.Alive {

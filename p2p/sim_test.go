@@ -65,10 +65,17 @@ func (w *world) jitter(most time.Duration) time.Duration {
 func (w *world) latency(p *simnet.Packet) time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.passed++
-	w.bytes += int64(reflect.ValueOf(p).Elem().FieldByName("buf").Len())
+	w.packets++
+	w.bytes += reflect.ValueOf(p).Elem().FieldByName("buf").Len()
 	from, to := p.From.(*net.UDPAddr).IP.String(), p.To.(*net.UDPAddr).IP.String()
 	return w.way(w.at[from], w.at[to])
+}
+
+// passed is what has been sent so far.
+func (w *world) passed() (bytes, packets int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.bytes, w.packets
 }
 
 // set changes the ways of packets: how long one takes from a machine to another.
