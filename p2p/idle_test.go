@@ -14,10 +14,10 @@ func idle(t *testing.T, n int) (rate float64) {
 	simulate(t, n, 1, func(t *testing.T, w *world) {
 		settled := w.wait(30*time.Second, "all alive", w.settled)
 		pass(10 * time.Second)
-		before, packets := w.passed()
+		before, packets := w.sent()
 		const during = 10
 		pass(during * time.Second)
-		after, more := w.passed()
+		after, more := w.sent()
 		rate = float64(after-before) / during / float64(n)
 		links := 0
 		for _, m := range w.machines {

@@ -31,8 +31,8 @@ type world struct {
 	rand    *rand.Rand
 	at      map[string]int // Index of a machine by its IP address.
 	way     func(from, to int) time.Duration
-	bytes   int64
-	passed  int64
+	bytes   int
+	packets int
 	mesh    membership.MeshID
 	records []record.Signed
 }
@@ -71,8 +71,8 @@ func (w *world) latency(p *simnet.Packet) time.Duration {
 	return w.way(w.at[from], w.at[to])
 }
 
-// passed is what has been sent so far.
-func (w *world) passed() (bytes, packets int) {
+// sent is what has been sent so far.
+func (w *world) sent() (bytes, packets int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.bytes, w.packets
