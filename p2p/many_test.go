@@ -18,6 +18,7 @@ import (
 
 // TestFortyPeers: real hosts on loopback, more than keep links to all others.
 func TestFortyPeers(t *testing.T) {
+	t.Parallel()
 	const n = 40
 	first := found(t, nameOf(0))
 	inv := invite(t, first, n-1)
