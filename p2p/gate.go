@@ -312,7 +312,8 @@ func (g *gate) InterceptUpgraded(network.Conn) (bool, control.DisconnectReason) 
 // the table's name, and their streams to a peer wait until it is a member.
 type gatedHost struct {
 	host.Host
-	gate *gate
+	gate  *gate
+	reach func(context.Context, peer.ID) error // Dials a member where it says that it is.
 }
 
 func (h gatedHost) SetStreamHandler(id protocol.ID, handler network.StreamHandler) {
@@ -328,6 +329,11 @@ func (h gatedHost) SetStreamHandlerMatch(id protocol.ID, match func(protocol.ID)
 func (h gatedHost) NewStream(ctx context.Context, id peer.ID, protocols ...protocol.ID) (network.Stream, error) {
 	if !h.gate.await(ctx, id, admissionPatience) {
 		return nil, fmt.Errorf("open a stream to %s: %w", short(id), membership.ErrNotMember)
+	}
+	if noDial, _ := network.GetNoDial(ctx); !noDial {
+		if err := h.reach(ctx, id); err != nil {
+			return nil, fmt.Errorf("open a stream to %s: %w", short(id), err)
+		}
 	}
 	return h.Host.NewStream(ctx, id, protocols...)
 }

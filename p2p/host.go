@@ -26,7 +26,7 @@ const dialTimeout = 5 * time.Second
 // newHost makes a libp2p host that listens nowhere yet: the gate has to stand
 // before the first connection comes in. It contacts nobody by itself: no NAT
 // probing, no port mapping, no relay, no public bootstrap.
-func newHost(identity crypto.PrivKey, agent string, gater connmgr.ConnectionGater) (host.Host, error) {
+func newHost(identity crypto.PrivKey, agent string, gater connmgr.ConnectionGater, more ...libp2p.Option) (host.Host, error) {
 	limits, err := newResourceManager()
 	if err != nil {
 		return nil, fmt.Errorf("set resource limits: %w", err)
@@ -59,7 +59,7 @@ func newHost(identity crypto.PrivKey, agent string, gater connmgr.ConnectionGate
 	if gater != nil {
 		options = append(options, libp2p.ConnectionGater(gater))
 	}
-	return libp2p.New(options...)
+	return libp2p.New(append(options, more...)...)
 }
 
 // listen opens the addresses, and names the first one that cannot be had. That

@@ -11,9 +11,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
-	"github.com/libp2p/go-libp2p/p2p/net/swarm"
 	ma "github.com/multiformats/go-multiaddr"
 	manet "github.com/multiformats/go-multiaddr/net"
 
@@ -26,15 +24,26 @@ const (
 	lastRedial  = 15 * time.Second
 	// askEvery is how often others are asked about one member that is silent.
 	askEvery = time.Second
+	// lookupEvery is how often the DHT is asked where one member is that cannot be
+	// reached where it says.
+	lookupEvery = time.Minute
+	// keptUnused is how long a connection without need is kept after its last use.
+	keptUnused = time.Minute
+	// fewLinks is how many links have to stand, of those that should: a peer that
+	// has fewer tries to reach everybody.
+	fewLinks = 8
 )
 
-// links keeps a connection to every member and watches who answers on it.
+// links keeps a connection to every member, or in a large mesh to the
+// neighbours, and watches who answers on it. Others are dialled when something
+// needs them, and are known meanwhile by what those say who hear them.
 type links struct {
 	n     *Node
 	start time.Time
 	woken chan struct{}
 
 	mu       sync.Mutex
+	layout   *layout
 	members  map[peer.ID]*link
 	stateful map[peer.ID]liveness.State // As last told to listeners.
 	changed  chan struct{}
@@ -42,18 +51,25 @@ type links struct {
 
 // link is what this peer knows of its way to one member.
 type link struct {
-	seen     liveness.Observed
-	running  bool          // Probes are sent.
-	probe    chan struct{} // A reason to probe now.
-	answers  bool          // It has answered on the connection that stands.
-	asked    time.Duration // When others were last asked about it.
+	seen     liveness.Observed // What this peer heard itself.
+	told     liveness.Hearsay  // What anybody heard.
+	own      bool              // It has answered on a link that is kept or stands: what was seen counts.
+	running  bool              // Probes are sent.
+	since    time.Duration     // When that began.
+	used     time.Duration     // When the connection was last needed.
+	moved    uint64            // Bytes of blocks, when that was last looked at.
+	probe    chan struct{}     // A reason to probe now.
+	answers  bool              // It has answered on the connection that stands.
+	asked    time.Duration     // When others were last asked about it.
 	nextDial time.Time
 	backoff  time.Duration
 	dialing  bool
-	failed   bool   // A dial was given up, or the member refused this peer.
-	refusal  string // What was logged last of that.
-	compared bool   // Records were compared once.
-	lastIP   net.IP // Of the connection that ended last.
+	lookedUp time.Time // When the DHT was last asked for it.
+	failed   bool      // A dial was given up, or the member refused this peer.
+	missed   time.Time // When that was last so while others heard the member.
+	refusal  string    // What was logged last of that.
+	compared bool      // Records were compared once.
+	lastIP   net.IP    // Of the connection that ended last.
 }
 
 func newLinks(n *Node) *links {
@@ -111,7 +127,9 @@ func (l *links) attend(ctx context.Context, probes *sync.WaitGroup) {
 	now := time.Now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, m := range l.n.Roster().Members() {
+	at, lay := l.now(), l.layoutNow()
+	everybody := lay.whole || l.isLonely(lay, at)
+	for _, m := range lay.roster.Members() {
 		if m.ID == l.n.self {
 			continue
 		}
@@ -120,18 +138,22 @@ func (l *links) attend(ctx context.Context, probes *sync.WaitGroup) {
 			k = &link{probe: make(chan struct{}, 1)}
 			l.members[m.ID] = k
 		}
-		if at := l.now(); k.seen.Doubtful(at) && at-k.asked >= askEvery && k.seen.State(at) != liveness.Gone {
+		wanted, connected := everybody || lay.graph.Linked(l.n.self, m.ID), l.isLinked(m.ID)
+		if !wanted && !connected {
+			k.own = false
+		}
+		if k.own && k.seen.Doubtful(at) && at-k.asked >= askEvery && k.seen.State(at) != liveness.Gone {
 			k.asked = at
 			probes.Go(func() { l.askWitnesses(ctx, m.ID, k) })
 		}
-		switch connected := l.n.host.Network().Connectedness(m.ID) == network.Connected; {
-		case connected:
-			if !k.running {
-				k.running = true
-				l.n.host.ConnManager().Protect(m.ID, "relay")
-				probes.Go(func() { l.watch(ctx, m.ID, k) })
-			}
-		case !k.dialing && !now.Before(k.nextDial):
+		switch {
+		case connected && !k.running:
+			k.running, k.since = true, at
+			l.n.host.ConnManager().Protect(m.ID, "relay")
+			probes.Go(func() { l.watch(ctx, m.ID, k) })
+		case connected && !wanted:
+			l.letGo(m.ID, k, at)
+		case !connected && wanted && !k.dialing && k.dueDial(now, at):
 			k.dialing = true
 			probes.Go(func() { l.dial(ctx, m.ID, k) })
 		}
@@ -147,28 +169,32 @@ func (l *links) attend(ctx context.Context, probes *sync.WaitGroup) {
 	}
 }
 
+// isLonely says whether too few of a peer's neighbours answer for it to lean on
+// them. The lock must be held.
+func (l *links) isLonely(lay *layout, at time.Duration) bool {
+	if at < surveyPatience {
+		return false
+	}
+	answer := 0
+	for _, id := range lay.graph.Of(l.n.self) {
+		if k := l.members[id]; k != nil && k.own && k.seen.State(at) == liveness.Alive {
+			answer++
+		}
+	}
+	return answer < fewLinks
+}
+
 // dial tries a member once, and notes when to try again.
 func (l *links) dial(ctx context.Context, id peer.ID, k *link) {
 	ctx, cancel := context.WithTimeout(ctx, 2*dialTimeout)
 	defer cancel()
 	l.knock(ctx, id, k)
-	// The library's own pauses between dials grow to minutes; ours are enough.
-	if sw, ok := l.n.host.Network().(*swarm.Swarm); ok {
-		sw.Backoff().Clear(id)
-	}
-	info := peer.AddrInfo{ID: id}
-	info.Addrs, _ = l.n.contact(id)
-	err := l.n.host.Connect(ctx, info)
-	if err != nil && ctx.Err() == nil { // Its addresses may have changed since it wrote them.
-		if found, lookup := l.n.dht.FindPeer(ctx, id); lookup == nil {
-			err = l.n.host.Connect(ctx, found)
-		}
-	}
+	shut, err := l.connect(ctx, id, k)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	k.dialing = false
 	if err != nil {
-		k.later()
+		k.later(shut)
 		l.n.log.Debug("member not reached", "peer", short(id), "error", err)
 	}
 	l.wake()
@@ -213,10 +239,25 @@ func isRefused(err error) bool {
 }
 
 // later puts the next dial off, longer each time.
-func (k *link) later() {
-	k.failed = true
+func (k *link) later(shut bool) {
+	k.miss(shut)
 	k.backoff = min(max(2*k.backoff, firstRedial), lastRedial)
 	k.nextDial = time.Now().Add(k.backoff/2 + rand.N(k.backoff))
+}
+
+// dueDial says whether it is time to dial a member: one that others hear is not
+// waited for long.
+func (k *link) dueDial(now time.Time, at time.Duration) bool {
+	return !now.Before(k.nextDial) || k.told.State(at) == liveness.Alive && now.Sub(k.missed) >= firstRedial
+}
+
+// miss notes that a member could not be reached, and whether others heard it all
+// the while.
+func (k *link) miss(shut bool) {
+	k.failed = true
+	if shut {
+		k.missed = time.Now()
+	}
 }
 
 // refused notes that a member did not let this peer in.
@@ -227,7 +268,7 @@ func (l *links) refused(id peer.ID, err error) {
 	if k == nil {
 		return
 	}
-	k.later()
+	k.later(k.told.State(l.now()) == liveness.Alive)
 	if text := err.Error(); text != k.refusal && l.n.ctx.Err() == nil {
 		k.refusal = text
 		l.n.log.Warn("a member does not let this peer in", "peer", short(id), "error", err)
@@ -239,18 +280,19 @@ func (l *links) watch(ctx context.Context, id peer.ID, k *link) {
 	var p *prober
 	defer func() {
 		p.stop()
+		l.n.host.ConnManager().Unprotect(id, "relay")
 		l.mu.Lock()
 		k.running = false
 		l.mu.Unlock()
 	}()
 	tick := time.NewTicker(liveness.ProbeEvery)
 	defer tick.Stop()
-	for l.n.host.Network().Connectedness(id) == network.Connected && l.n.isMember(id) {
+	for l.isLinked(id) && l.n.isMember(id) {
 		if p.broken() {
 			p.stop()
 			p = l.newProber(ctx, id, func(rtt time.Duration) { l.answered(id, k, rtt) })
 		}
-		p.send()
+		p.send(l.question())
 		select {
 		case <-ctx.Done():
 			return
@@ -267,6 +309,8 @@ func (l *links) answered(id peer.ID, k *link, rtt time.Duration) {
 	l.mu.Lock()
 	before := k.seen.State(l.now())
 	k.seen.Answer(l.now(), rtt)
+	k.told.Hear(l.now(), 0)
+	k.own, k.failed, k.missed = true, false, time.Time{}
 	k.answers, k.backoff, k.nextDial, k.refusal = true, 0, time.Time{}, ""
 	l.mu.Unlock()
 	if before != liveness.Alive {
@@ -276,11 +320,23 @@ func (l *links) answered(id peer.ID, k *link, rtt time.Duration) {
 	}
 }
 
+// question is what a probe asks: of everybody's age only where it is needed.
+func (l *links) question() byte {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.layoutNow().whole {
+		return probeEcho
+	}
+	return probeAges
+}
+
+// gone says whether a member is gone that had the time to answer on this
+// connection.
 func (l *links) gone(k *link) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	_, ever := k.seen.Silence(l.now())
-	return ever && k.seen.State(l.now()) == liveness.Gone
+	return ever && l.now()-k.since >= liveness.GoneAfter && k.seen.State(l.now()) == liveness.Gone
 }
 
 // tellChanges signals whoever plans by the states when one is another.
@@ -289,7 +345,7 @@ func (l *links) tellChanges() {
 	changed := false
 	now := l.now()
 	for id, k := range l.members {
-		if state := k.seen.State(now); state != l.stateful[id] {
+		if state := k.state(now); state != l.stateful[id] {
 			if l.stateful[id] != "" {
 				l.n.log.Info("peer is "+string(state), "peer", short(id))
 			}
@@ -310,18 +366,31 @@ func (l *links) tell() {
 	}
 }
 
-// alive lists the members that answer.
+// alive lists the members that answer this peer, on links that stand.
 func (l *links) alive() []peer.ID {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := l.now()
 	var ids []peer.ID
 	for id, k := range l.members {
-		if k.seen.State(now) == liveness.Alive {
+		if k.own && k.running && k.seen.State(now) == liveness.Alive {
 			ids = append(ids, id)
 		}
 	}
 	slices.Sort(ids)
+	return ids
+}
+
+// unlinked lists the members that are alive by what others say.
+func (l *links) unlinked() []peer.ID {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var ids []peer.ID
+	for id, k := range l.members {
+		if !k.running && k.state(l.now()) == liveness.Alive {
+			ids = append(ids, id)
+		}
+	}
 	return ids
 }
 
@@ -339,7 +408,8 @@ func (l *links) compared(id peer.ID) {
 const surveyPatience = 10 * time.Second
 
 // Surveyed says that every member was reached and compared with, or could not
-// be reached, since the start; or that it is too late to wait for that.
+// be reached, since the start, or in a large mesh every neighbour; or that it is
+// too late to wait for that.
 func (n *Node) Surveyed() bool {
 	l := n.links
 	l.mu.Lock()
@@ -347,8 +417,8 @@ func (n *Node) Surveyed() bool {
 	if l.now() >= surveyPatience {
 		return true
 	}
-	for _, m := range n.Roster().Members() {
-		if k := l.members[m.ID]; m.ID != n.self && (k == nil || !k.compared && !k.failed) {
+	for _, id := range l.layoutNow().graph.Of(n.self) {
+		if k := l.members[id]; k == nil || !k.compared && !k.failed {
 			return false
 		}
 	}
@@ -367,7 +437,8 @@ type Peer struct {
 	Relayed bool
 	// RTT is smoothed; 0 while unknown.
 	RTT time.Duration
-	// Silence is how long ago it last answered; negative if it never did.
+	// Silence is how long ago it last answered, this peer or, where there is no
+	// link to it, anybody; negative if it never did.
 	Silence time.Duration
 	// Labels are what admins have written beside it; not to be changed.
 	Labels map[string]string
@@ -389,8 +460,8 @@ func (n *Node) Peers() []Peer {
 		if m.ID == n.self {
 			p.Self, p.State, p.Silence = true, liveness.Alive, 0
 		} else if k := n.links.members[m.ID]; k != nil {
-			if silence, ever := k.seen.Silence(now); ever {
-				p.State, p.RTT, p.Silence = k.seen.State(now), k.seen.RTT(), silence
+			if silence, ever := k.silence(now); ever {
+				p.State, p.RTT, p.Silence = k.state(now), k.seen.RTT(), silence
 			}
 		}
 		if conns := n.host.Network().ConnsToPeer(m.ID); len(conns) > 0 {

@@ -13,6 +13,7 @@ import (
 	cid "github.com/ipfs/go-cid"
 	"github.com/ipfs/go-datastore"
 	dssync "github.com/ipfs/go-datastore/sync"
+	"github.com/libp2p/go-libp2p"
 	"github.com/libp2p/go-libp2p/core/crypto"
 	"github.com/libp2p/go-libp2p/core/peer"
 	ma "github.com/multiformats/go-multiaddr"
@@ -23,6 +24,8 @@ import (
 	"relay/p2p/record/recordtest"
 )
 
+const agent = "relay/test"
+
 // machine is one peer of a test, with all that survives its restart.
 type machine struct {
 	*Node
@@ -31,6 +34,7 @@ type machine struct {
 	blocks  blockstore.Blockstore
 	listen  []ma.Multiaddr
 	kinds   []record.Kind
+	sim     []libp2p.Option // On a simulated network.
 	stop    func()
 	apart   func(peer.ID) bool // No connection to these stands.
 
@@ -55,9 +59,10 @@ func testLog(t *testing.T, name string) *slog.Logger {
 
 func (m *machine) options(t *testing.T, mesh membership.MeshID, name string) Options {
 	return Options{
-		Identity: m.key, Mesh: mesh, Storage: m.storage, Name: name, Agent: "relay/test", Blocks: m.blocks, Kinds: m.kinds,
+		Identity: m.key, Mesh: mesh, Storage: m.storage, Name: name, Agent: agent, Blocks: m.blocks, Kinds: m.kinds,
 		MayHave: func(_ peer.ID, trust membership.Trust, _ cid.Cid) bool { return trust == membership.TrustReplicas },
 		Listen:  m.listen,
+		host:    m.sim,
 		Log:     testLog(t, name),
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/ipfs/boxo/blockstore"
 	cid "github.com/ipfs/go-cid"
+	"github.com/libp2p/go-libp2p"
 	dht "github.com/libp2p/go-libp2p-kad-dht"
 	"github.com/libp2p/go-libp2p/core/crypto"
 	"github.com/libp2p/go-libp2p/core/host"
@@ -46,6 +47,10 @@ type Options struct {
 	MayHave func(id peer.ID, trust membership.Trust, c cid.Cid) bool
 	// Log takes the mesh's log; nil discards it.
 	Log *slog.Logger
+
+	// host is for tests: more options of the libp2p host, of which one may put it
+	// on a simulated network.
+	host []libp2p.Option
 }
 
 // Validate names the option at fault.
@@ -84,7 +89,6 @@ type Node struct {
 	judge    *membership.Judge
 	life     *life                  // Of housekeep, once the node runs.
 	rules    map[string]record.Rule // By kind.
-	placed   string                 // The kind of placements, or "".
 
 	accounts *accounts
 	compares *comparisons
@@ -129,9 +133,6 @@ func New(o Options) (*Node, error) {
 	kinds = append(kinds, o.Kinds...)
 	for _, k := range kinds {
 		n.rules[k.Name] = k.Rule
-		if k.Rule == record.Placement {
-			n.placed = k.Name
-		}
 	}
 	n.table, err = record.NewTable(record.Options{
 		Key: o.Identity, Storage: o.Storage, Kinds: kinds, Rights: rights{n}, Logger: o.Log,
@@ -143,11 +144,11 @@ func New(o Options) (*Node, error) {
 
 	n.life.since.Store(n.table.Incarnation())
 
-	h, err := newHost(o.Identity, o.Agent, n.gate)
+	h, err := newHost(o.Identity, o.Agent, n.gate, o.host...)
 	if err != nil {
 		return nil, fmt.Errorf("make the libp2p host: %w", err)
 	}
-	n.host = gatedHost{h, n.gate}
+	n.host = gatedHost{h, n.gate, n.links.reach}
 	if err := n.assemble(h); err != nil {
 		n.stop()
 		return nil, errors.Join(err, h.Close())
@@ -170,7 +171,7 @@ func (n *Node) assemble(h host.Host) error {
 		DisconnectedF: func(_ network.Network, c network.Conn) { n.disconnected(c) },
 	})
 	var err error
-	if n.dht, err = newDHT(n.host, n.Mesh, n.isMember); err != nil {
+	if n.dht, err = newDHT(n.host, n.Mesh, n.isMember, n.links.isLinked); err != nil {
 		return err
 	}
 	n.exchange = newExchange(n.ctx, n)

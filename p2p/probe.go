@@ -1,6 +1,7 @@
 package p2p
 
 import (
+	"bufio"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -14,6 +15,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 
 	"relay/p2p/liveness"
+	"relay/p2p/membership"
 )
 
 // What a message on a probe stream asks: one byte, then what follows.
@@ -24,6 +26,9 @@ const (
 	// byte and four of milliseconds, big-endian: how long ago the one that is
 	// asked last heard that peer itself, or unheard.
 	probeAbout = 2
+	// probeAges: as probeEcho, and the ages of members follow in the answer; see
+	// ages.go. It is asked where not everybody is linked to everybody.
+	probeAges = 3
 
 	echoBytes = 8
 	unheard   = 1<<32 - 1
@@ -53,13 +58,24 @@ func (l *links) newProber(ctx context.Context, id peer.ID, answered func(rtt tim
 	p := &prober{stream: s, done: make(chan struct{}), sent: map[uint64]time.Time{}}
 	go func() {
 		defer close(p.done)
-		var in [1 + echoBytes]byte
+		in := bufio.NewReader(s)
+		var names []memberName
 		for {
-			if _, err := io.ReadFull(s, in[:]); err != nil {
+			var head [1 + echoBytes]byte
+			if _, err := io.ReadFull(in, head[:]); err != nil {
 				return
 			}
-			if at, ok := p.take(binary.BigEndian.Uint64(in[1:])); ok {
-				answered(time.Since(at))
+			var ages []byte
+			if head[0] == probeAges {
+				var err error
+				if names, ages, err = readAges(in, names); err != nil {
+					return
+				}
+			}
+			if at, ok := p.take(binary.BigEndian.Uint64(head[1:])); ok {
+				took := time.Since(at)
+				answered(took)
+				l.hearAges(names, ages, took)
 			}
 		}
 	}()
@@ -97,8 +113,8 @@ func (p *prober) stop() {
 	<-p.done
 }
 
-// send asks for one answer. A failure shows as no answer.
-func (p *prober) send() {
+// send asks for one answer, with ages or without. A failure shows as no answer.
+func (p *prober) send(what byte) {
 	if p == nil {
 		return
 	}
@@ -110,7 +126,7 @@ func (p *prober) send() {
 	p.sent[nonce] = time.Now()
 	p.mu.Unlock()
 	_ = p.stream.SetWriteDeadline(time.Now().Add(liveness.AnswerWithin))
-	_, _ = p.stream.Write(binary.BigEndian.AppendUint64([]byte{probeEcho}, nonce))
+	_, _ = p.stream.Write(binary.BigEndian.AppendUint64([]byte{what}, nonce))
 }
 
 // take finds when a probe was sent, once.
@@ -124,10 +140,8 @@ func (p *prober) take(nonce uint64) (time.Time, bool) {
 
 // askWitnesses asks a few others whether they hear a member that is silent here.
 func (l *links) askWitnesses(ctx context.Context, about peer.ID, k *link) {
-	witnesses := slices.DeleteFunc(l.alive(), func(id peer.ID) bool { return id == about })
-	rand.Shuffle(len(witnesses), func(i, j int) { witnesses[i], witnesses[j] = witnesses[j], witnesses[i] })
 	var asked sync.WaitGroup
-	for _, id := range witnesses[:min(len(witnesses), liveness.Witnesses)] {
+	for _, id := range l.witnesses(about) {
 		asked.Go(func() {
 			silence, ok := l.ask(ctx, id, about)
 			if !ok {
@@ -141,7 +155,30 @@ func (l *links) askWitnesses(ctx context.Context, about peer.ID, k *link) {
 	asked.Wait()
 }
 
+// witnesses picks whom to ask about a member: only who keeps a link to it can
+// have heard it. Where too few of those have a link to this peer as well, others
+// are dialled for it, every time the same.
+func (l *links) witnesses(about peer.ID) []peer.ID {
+	alive := slices.DeleteFunc(l.alive(), func(id peer.ID) bool { return id == about })
+	rand.Shuffle(len(alive), func(i, j int) { alive[i], alive[j] = alive[j], alive[i] })
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if now := l.layoutNow(); !now.whole {
+		linked := alive
+		alive = slices.DeleteFunc(slices.Clone(linked), func(id peer.ID) bool { return !now.graph.Linked(id, about) })
+		for _, id := range now.graph.Of(about) {
+			if k := l.members[id]; k != nil && !slices.Contains(linked, id) && k.state(l.now()) == liveness.Alive {
+				alive = append(alive, id)
+			}
+		}
+	}
+	return alive[:min(len(alive), liveness.Witnesses)]
+}
+
 func (l *links) ask(ctx context.Context, witness, about peer.ID) (time.Duration, bool) {
+	if l.reach(ctx, witness) != nil {
+		return 0, false
+	}
 	s := l.openProbe(ctx, witness)
 	if s == nil {
 		return 0, false
@@ -162,7 +199,8 @@ func (l *links) ask(ctx context.Context, witness, about peer.ID) (time.Duration,
 // handleProbe answers until the stream ends or is silent for too long.
 func (l *links) handleProbe(s network.Stream) {
 	l.n.work.run(func() {
-		for l.answerProbe(s) == nil {
+		var told *membership.Roster // Whose members were named last.
+		for l.answerProbe(s, &told) == nil {
 		}
 		_ = s.Reset()
 	})
@@ -170,7 +208,7 @@ func (l *links) handleProbe(s network.Stream) {
 
 var errProbe = errors.New("not a probe")
 
-func (l *links) answerProbe(s network.Stream) error {
+func (l *links) answerProbe(s network.Stream, told **membership.Roster) error {
 	_ = s.SetDeadline(time.Now().Add(probeIdle))
 	var in [256]byte
 	if _, err := io.ReadFull(s, in[:1]); err != nil {
@@ -182,6 +220,14 @@ func (l *links) answerProbe(s network.Stream) error {
 			return err
 		}
 		_, err := s.Write(in[:1+echoBytes])
+		return err
+	case probeAges:
+		if _, err := io.ReadFull(s, in[1:1+echoBytes]); err != nil {
+			return err
+		}
+		var out []byte
+		out, *told = l.appendAges(slices.Clone(in[:1+echoBytes]), *told)
+		_, err := s.Write(out)
 		return err
 	case probeAbout:
 		if _, err := io.ReadFull(s, in[:1]); err != nil {

@@ -1,0 +1,115 @@
+package p2p
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/peer"
+
+	"relay/p2p/liveness"
+	"relay/p2p/neighbours"
+)
+
+// TestFortyPeers: real hosts on loopback, more than keep links to all others.
+func TestFortyPeers(t *testing.T) {
+	t.Parallel()
+	const n = 40
+	first := found(t, nameOf(0))
+	inv := invite(t, first, n-1)
+	machines := make([]*machine, n)
+	machines[0] = first
+	var joins sync.WaitGroup
+	slots := make(chan struct{}, 4) // Strangers that one address may have at a time are not what is tested.
+	for i := 1; i < n; i++ {
+		joins.Go(func() {
+			slots <- struct{}{}
+			defer func() { <-slots }()
+			m := newMachine(t)
+			admission, err := Join(t.Context(), m.key, inv, nameOf(i), agent)
+			if err != nil {
+				t.Errorf("%s does not join: %v", nameOf(i), err)
+				return
+			}
+			m.admission = &admission
+			machines[i] = m
+		})
+	}
+	joins.Wait()
+	if t.Failed() {
+		t.FailNow()
+	}
+	for i, m := range machines[1:] {
+		m.open(t, m.admission.Mesh, nameOf(i+1), func(node *Node) error {
+			node.Serve(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, node.Name) }), http.NotFoundHandler())
+			return node.Adopt(*m.admission)
+		})
+	}
+	began := time.Now()
+	eventually(t, 90*time.Second, "all see all alive", func() bool { return agree(machines, liveness.Alive, machines...) })
+	t.Logf("all alive %s after the last was started", time.Since(began).Round(10*time.Millisecond))
+
+	// While they joined they were few, and linked to all: what is too much goes.
+	eventually(t, 3*keptUnused, "links that are not needed are let go", func() bool {
+		return !slices.ContainsFunc(machines, func(m *machine) bool { return len(m.Node.host.Network().Peers()) > neighbours.Most })
+	})
+	t.Logf("no more than %d links each %s after that start", neighbours.Most, time.Since(began).Round(time.Second))
+	eventually(t, 60*time.Second, "all see all alive still", func() bool { return agree(machines, liveness.Alive, machines...) })
+
+	asker, asked := unlinkedPair(t, machines)
+	for _, p := range asker.Peers() {
+		if p.ID == asked.Self() && (p.Transport != "" || p.State != liveness.Alive || p.Silence < 0 || p.Silence > liveness.FarSuspectAfter) {
+			t.Errorf("without a link it is listed as %+v", p)
+		}
+	}
+	if body := get(t, asker, asked.Self()); body != asked.Name {
+		t.Errorf("%s answered, not %s", body, asked.Name)
+	}
+	if !asker.links.isLinked(asked.Self()) {
+		t.Error("the connection was not kept for the next request")
+	}
+
+	dead := machines[n/2]
+	rest := slices.Concat(machines[:n/2], machines[n/2+1:])
+	dead.stop()
+	killed := time.Now()
+	eventually(t, 20*time.Second, "gone everywhere", func() bool { return agree(rest, liveness.Gone, dead) })
+	t.Logf("gone everywhere %s after it ended", time.Since(killed).Round(10*time.Millisecond))
+	eventually(t, 20*time.Second, "the others alive", func() bool { return agree(rest, liveness.Alive, rest...) })
+}
+
+// unlinkedPair finds two that are alive to each other and not connected.
+func unlinkedPair(t *testing.T, machines []*machine) (a, b *machine) {
+	t.Helper()
+	for _, a := range machines {
+		for _, b := range machines[1:] { // Who serves.
+			if a != b && !a.links.isLinked(b.Self()) && look(a, b) == liveness.Alive {
+				return a, b
+			}
+		}
+	}
+	t.Fatal("all are linked to all")
+	return nil, nil
+}
+
+func get(t *testing.T, m *machine, from peer.ID) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	r, _ := http.NewRequestWithContext(ctx, http.MethodGet, "http://replica/x", nil)
+	response, err := m.HTTP(from).RoundTrip(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(body)
+}
