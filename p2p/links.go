@@ -62,6 +62,7 @@ type link struct {
 	answers  bool              // It has answered on the connection that stands.
 	asked    time.Duration     // When others were last asked about it.
 	nextDial time.Time
+	tried    time.Time // When it was last dialled in vain.
 	backoff  time.Duration
 	dialing  bool
 	lookedUp time.Time // When the DHT was last asked for it.
@@ -164,7 +165,10 @@ func (l *links) attend(ctx context.Context, probes *sync.WaitGroup) {
 			delete(l.stateful, id)
 			l.tell()
 			l.n.host.ConnManager().Unprotect(id, "relay")
-			l.n.work.run(func() { _ = l.n.host.Network().ClosePeer(id) })
+			l.n.work.run(func() {
+				_ = l.n.host.Network().ClosePeer(id)
+				l.n.dht.RoutingTable().RemovePeer(id)
+			})
 		}
 	}
 }
@@ -241,6 +245,7 @@ func isRefused(err error) bool {
 // later puts the next dial off, longer each time.
 func (k *link) later(shut bool) {
 	k.miss(shut)
+	k.tried = time.Now()
 	k.backoff = min(max(2*k.backoff, firstRedial), lastRedial)
 	k.nextDial = time.Now().Add(k.backoff/2 + rand.N(k.backoff))
 }
@@ -248,7 +253,7 @@ func (k *link) later(shut bool) {
 // dueDial says whether it is time to dial a member: one that others hear is not
 // waited for long.
 func (k *link) dueDial(now time.Time, at time.Duration) bool {
-	return !now.Before(k.nextDial) || k.told.State(at) == liveness.Alive && now.Sub(k.missed) >= firstRedial
+	return !now.Before(k.nextDial) || k.told.State(at) == liveness.Alive && now.Sub(k.tried) >= firstRedial
 }
 
 // miss notes that a member could not be reached, and whether others heard it all

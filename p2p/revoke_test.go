@@ -3,6 +3,7 @@ package p2p
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -66,6 +67,14 @@ func TestRevoking(t *testing.T) {
 	if _, err := stream.Read(make([]byte, 1)); err == nil || time.Since(began) > 2*time.Second {
 		t.Errorf("den's stream is open after %s: %v", time.Since(began), err)
 	}
+	eventually(t, 2*time.Second-time.Since(began), "nobody gossips with it, or finds peers by it", func() bool {
+		for _, m := range []*machine{attic, cellar} {
+			if slices.Contains(m.gossip.topic.ListPeers(), den.Self()) || m.dht.RoutingTable().Find(den.Self()) != "" {
+				return false
+			}
+		}
+		return true
+	})
 	if _, in := attic.Member(cellar.Self()); !in {
 		t.Error("whom den invited fell out with it")
 	}
