@@ -8,6 +8,7 @@ import (
 	"maps"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -17,6 +18,7 @@ import (
 	"relay/api"
 	"relay/cmd/lab"
 	"relay/cmd/stage"
+	"relay/llama/demo"
 	"relay/scheduler"
 )
 
@@ -144,6 +146,14 @@ func (n *network) mesh(founder string, others ...string) {
 	n.allAlive(20*time.Second, append([]string{founder}, others...)...)
 }
 
+// demoFile puts the demo model where a person could have it.
+func (n *network) demoFile() string {
+	n.Helper()
+	path := filepath.Join(n.stage.Dir, "model.gguf")
+	n.must(os.WriteFile(path, demo.GGUF(), 0o600))
+	return path
+}
+
 // allAlive wants each of the peers to see exactly these, all alive.
 func (n *network) allAlive(within time.Duration, names ...string) {
 	n.Helper()
@@ -190,6 +200,14 @@ func (n *network) eventually(within time.Duration, what string, f func() error) 
 		case <-ctx.Done():
 			n.Fatalf("not within %s: %s: %v", within, what, err)
 		}
+	}
+}
+
+// pass lets time go by, where that is what happens.
+func (n *network) pass(d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-n.Context().Done():
 	}
 }
 
