@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -60,6 +61,40 @@ func (p *Peer) Ask(ctx context.Context, path string, question, answer any) error
 		return nil
 	}
 	return json.Unmarshal(data, answer)
+}
+
+// Follow has a peer do long work, and reads the lines that come to the result,
+// which is read into result.
+func (p *Peer) Follow(ctx context.Context, path string, question, result any) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	data, err := json.Marshal(question)
+	if err != nil {
+		return err
+	}
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://relay"+path, bytes.NewReader(data))
+	if err != nil {
+		return err
+	}
+	response, err := p.socket.Do(r)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	for lines := json.NewDecoder(response.Body); ; {
+		var line struct {
+			Result json.RawMessage
+			Error  *struct{ Message string }
+		}
+		switch err := lines.Decode(&line); {
+		case err != nil:
+			return err
+		case line.Error != nil:
+			return errors.New(line.Error.Message)
+		case line.Result != nil:
+			return json.Unmarshal(line.Result, result)
+		}
+	}
 }
 
 // Seen is one peer in the eyes of another.

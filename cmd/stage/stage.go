@@ -62,7 +62,7 @@ type Stage struct {
 // Peer is one machine of the stage.
 type Peer struct {
 	Name string
-	// Door is the URL of /v1 without the "/v1".
+	// Door is the URL of /v1 without the "/v1"; empty until the peer said it.
 	Door string
 
 	state   string
@@ -100,6 +100,21 @@ func (s *Stage) Peer(name string) *Peer { return s.peers[name] }
 // Up starts a peer, and waits until it has said where its door is. The first one
 // that is started without arguments founds the mesh.
 func (s *Stage) Up(ctx context.Context, name string, args ...string) (*Peer, error) {
+	p, err := s.Start(name, args...)
+	if err != nil {
+		return nil, err
+	}
+	if p.Door, err = p.out.find(ctx, `/v1\s+(http://\S+)/v1`); err != nil {
+		return nil, err
+	}
+	if len(args) == 0 && s.Key == "" {
+		s.Key, err = p.out.find(ctx, `key\s+(rk-\S+)`)
+	}
+	return p, err
+}
+
+// Start starts a peer and does not wait for it; it has no Door.
+func (s *Stage) Start(name string, args ...string) (*Peer, error) {
 	p := &Peer{Name: name, state: filepath.Join(s.Dir, name), out: newLines(), done: make(chan struct{})}
 	p.socket = p.control()
 	s.show(name, append([]string{"up"}, args...))
@@ -130,14 +145,7 @@ func (s *Stage) Up(ctx context.Context, name string, args ...string) (*Peer, err
 		p.socket.CloseIdleConnections()
 		close(p.done)
 	}()
-	var err error
-	if p.Door, err = p.out.find(ctx, `/v1\s+(http://\S+)/v1`); err != nil {
-		return nil, err
-	}
-	if len(args) == 0 && s.Key == "" {
-		s.Key, err = p.out.find(ctx, `key\s+(rk-\S+)`)
-	}
-	return p, err
+	return p, nil
 }
 
 // program is what a peer and its commands run.
