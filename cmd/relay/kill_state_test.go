@@ -187,6 +187,10 @@ func (k *killed) check(p *stage.Peer) {
 		case <-p.Ended():
 			k.Fatalf("%s does not start: %s", p.Name, p.Printed())
 		case <-ctx.Done():
+			for _, name := range []string{"attic", "den"} {
+				log, _ := os.ReadFile(filepath.Join(k.stage.Dir, name, "log", "relay.log"))
+				k.Logf("--- %s\n%s", name, tail(string(log), 6000))
+			}
 			k.Fatalf("%s: %v", p.Name, err)
 		}
 	}

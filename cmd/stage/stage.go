@@ -97,7 +97,7 @@ func New(o Options) (*Stage, error) {
 // Peer is the running peer of that name, or nil.
 func (s *Stage) Peer(name string) *Peer { return s.peers[name] }
 
-// Up starts a peer, and waits until it has said where its door is. The first one
+// Up starts a peer, and waits until it takes commands. The first one
 // that is started without arguments founds the mesh.
 func (s *Stage) Up(ctx context.Context, name string, args ...string) (*Peer, error) {
 	p, err := s.Start(name, args...)
@@ -108,9 +108,12 @@ func (s *Stage) Up(ctx context.Context, name string, args ...string) (*Peer, err
 		return nil, err
 	}
 	if len(args) == 0 && s.Key == "" {
-		s.Key, err = p.out.find(ctx, `key\s+(rk-\S+)`)
+		if s.Key, err = p.out.find(ctx, `key\s+(rk-\S+)`); err != nil {
+			return nil, err
+		}
 	}
-	return p, err
+	// It says where its door is a moment before its control socket answers.
+	return p, Until(ctx, name+" takes commands", func() bool { return p.Ask(ctx, "/v0/peers", nil, nil) == nil })
 }
 
 // Start starts a peer and does not wait for it; it has no Door.
@@ -360,7 +363,7 @@ func readStream(body io.Reader, each func(string)) error {
 func Until(ctx context.Context, what string, ok func() bool) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	tick := time.NewTicker(50 * time.Millisecond)
+	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for !ok() {
 		select {
