@@ -3,8 +3,10 @@
 package lab
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"sync/atomic"
@@ -185,6 +187,20 @@ func (l *Lab) On(name string) []string {
 		return []string{"false"} // A program that fails: never one on this machine.
 	}
 	return []string{"ip", "netns", "exec", m.namespace}
+}
+
+// Dial connects to a TCP address, an IP address and a port, from a machine.
+func (l *Lab) Dial(ctx context.Context, from, address string) (c net.Conn, err error) {
+	m := l.machines[from]
+	if m == nil {
+		return nil, unknown(from)
+	}
+	err = inside(m.namespace, func() error {
+		var d net.Dialer
+		c, err = d.DialContext(ctx, "tcp", address)
+		return err
+	})
+	return c, err
 }
 
 func unknown(name string) error { return fmt.Errorf("lab: there is no machine %q", name) }

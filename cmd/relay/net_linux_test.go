@@ -48,7 +48,7 @@ func newNetwork(t *testing.T) *network {
 		}
 	})
 	n := &network{T: t, Lab: l, peers: map[string]*stage.Peer{}}
-	n.stage = newStage(t, stage.Options{On: l.On, Env: withoutEngine})
+	n.stage = newStage(t, stage.Options{On: l.On, Dial: l.Dial, Env: withoutEngine})
 	t.Cleanup(n.tell)
 	return n
 }

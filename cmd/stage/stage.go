@@ -41,6 +41,8 @@ type Options struct {
 	// on another machine, such as a network namespace. It listens there on the
 	// addresses that a peer has by default. Nil means loopback, on free ports.
 	On func(peer string) []string
+	// Dial connects to an address from the machine of a peer; nil dials from here.
+	Dial func(ctx context.Context, peer, address string) (net.Conn, error)
 	// Program is what a peer is started from instead of Binary; nil, and an
 	// empty answer, mean Binary.
 	Program func(peer string) string
@@ -66,7 +68,8 @@ type Peer struct {
 	Door string
 
 	state   string
-	socket  *http.Client
+	socket  *http.Client // To its control socket, and
+	client  *http.Client // to its door.
 	process *exec.Cmd
 	out     *lines
 	done    chan struct{}
@@ -119,7 +122,7 @@ func (s *Stage) Up(ctx context.Context, name string, args ...string) (*Peer, err
 // Start starts a peer and does not wait for it; it has no Door.
 func (s *Stage) Start(name string, args ...string) (*Peer, error) {
 	p := &Peer{Name: name, state: filepath.Join(s.Dir, name), out: newLines(), done: make(chan struct{})}
-	p.socket = p.control()
+	p.socket, p.client = p.control(), s.clientOf(name)
 	s.show(name, append([]string{"up"}, args...))
 	line := append(append([]string{s.program(name), "up"}, args...), "--name", name, "--lend-mb", "512")
 	if s.On != nil {
@@ -146,6 +149,7 @@ func (s *Stage) Start(name string, args ...string) (*Peer, error) {
 		_ = p.process.Wait() // How it ended shows in what it printed.
 		p.out.end()
 		p.socket.CloseIdleConnections()
+		p.client.CloseIdleConnections()
 		close(p.done)
 	}()
 	return p, nil
@@ -320,7 +324,7 @@ func (s *Stage) Chat(ctx context.Context, p *Peer, model, text string, max int, 
 	}
 	r.Header.Set("Authorization", "Bearer "+s.Key)
 	r.Header.Set("Content-Type", "application/json")
-	response, err := http.DefaultClient.Do(r)
+	response, err := p.client.Do(r)
 	if err != nil {
 		return err
 	}
@@ -330,6 +334,15 @@ func (s *Stage) Chat(ctx context.Context, p *Peer, model, text string, max int, 
 		return fmt.Errorf("%s answered %s: %s", p.Name, response.Status, said)
 	}
 	return readStream(response.Body, each)
+}
+
+// clientOf reaches the door of a peer.
+func (s *Stage) clientOf(name string) *http.Client {
+	t := &http.Transport{}
+	if s.Dial != nil {
+		t.DialContext = func(ctx context.Context, _, address string) (net.Conn, error) { return s.Dial(ctx, name, address) }
+	}
+	return &http.Client{Transport: t}
 }
 
 func readStream(body io.Reader, each func(string)) error {
