@@ -168,6 +168,12 @@ func (s *Stage) program(name string) string {
 // Printed is what the peer has printed so far.
 func (p *Peer) Printed() string { return p.out.text() }
 
+// Pid is that of the peer's process.
+func (p *Peer) Pid() int { return p.process.Process.Pid }
+
+// Log is the path of the peer's log.
+func (p *Peer) Log() string { return filepath.Join(p.state, "log", "relay.log") }
+
 // environ is this process's environment without any setting of relay's own but
 // where the engine is.
 func (s *Stage) environ(p *Peer) []string {
