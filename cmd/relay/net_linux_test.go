@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -51,28 +50,6 @@ func newNetwork(t *testing.T) *network {
 	n.stage = newStage(t, stage.Options{On: l.On, Dial: l.Dial, Env: withoutEngine})
 	t.Cleanup(n.tell)
 	return n
-}
-
-func withoutEngine(string) []string { return []string{"RELAY_LLAMA_BIN=/nonexistent"} }
-
-// newStage makes a stage on which this very binary is the program.
-func newStage(t *testing.T, o stage.Options) *stage.Stage {
-	t.Helper()
-	path, err := exec.LookPath("relay")
-	if err != nil {
-		t.Fatal(err)
-	}
-	o.Binary = path
-	s, err := stage.New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := s.End(); err != nil {
-			t.Error(err)
-		}
-	})
-	return s
 }
 
 // tell shows what the peers of a failed test printed, and their logs.
@@ -252,5 +229,3 @@ func (n *network) state(on string) (state, error) {
 	}
 	return s, nil
 }
-
-func tail(text string, n int) string { return text[max(0, len(text)-n):] }
