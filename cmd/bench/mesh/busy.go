@@ -5,6 +5,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"flag"
 	"os"
 	"os/exec"
 	"runtime"
@@ -15,7 +16,7 @@ import (
 )
 
 // busyFor is how long the machine is kept busy.
-const busyFor = 10 * time.Minute
+var busyFor = flag.Duration("busy", 10*time.Minute, "how long the cores are kept busy for false_suspects_per_hour")
 
 // falseSuspects: how often a peer takes another for suspect or gone while
 // nothing happens to any of them, but every core is kept busy by a program of
@@ -30,7 +31,7 @@ func falseSuspects(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		busy, stop := context.WithTimeout(ctx, busyFor)
+		busy, stop := context.WithTimeout(ctx, *busyFor)
 		defer stop()
 		var hogs []*exec.Cmd
 		for range runtime.NumCPU() {
@@ -40,7 +41,7 @@ func falseSuspects(ctx context.Context) error {
 			}
 			hogs = append(hogs, hog)
 		}
-		say("%d cores are busy for %s; %d peers watch one another", len(hogs), busyFor, len(peers))
+		say("%d cores are busy for %s; %d peers watch one another", len(hogs), *busyFor, len(peers))
 		began := time.Now()
 		for _, hog := range hogs {
 			_ = hog.Wait() // Killed when its time is over.
