@@ -32,6 +32,11 @@ test: build engine lint
 	go test -timeout 20m ./...
 	@$(MAKE) --no-print-directory targets
 
+## test-net: the tests in network namespaces alone: cuts, slow links, routers, clocks apart (Linux, as root)
+.PHONY: test-net
+test-net: engine
+	go test -timeout 15m -count=1 -v -run '^TestNet' ./cmd/lab ./cmd/relay
+
 ## lint: formatting, go vet and staticcheck
 .PHONY: lint
 lint:
@@ -62,6 +67,11 @@ fuzz:
 .PHONY: bench-path
 bench-path: build engine
 	@go run ./cmd/bench
+
+## bench-mesh: figures of the mesh: joining, convergence, idle traffic, memory, who is noticed how soon (Linux, as root; half an hour)
+.PHONY: bench-mesh
+bench-mesh: build engine
+	@go run ./cmd/bench/mesh $(if $(ONLY),-only $(ONLY))
 
 ## bench: the Go benchmarks
 .PHONY: bench

@@ -51,7 +51,7 @@ func median(list []float64) float64 {
 
 // onStage runs f on a stage with a founder that serves the demo model.
 func onStage(ctx context.Context, f func(s *stage.Stage, attic *stage.Peer) error) (err error) {
-	s, err := stage.New(io.Discard)
+	s, err := stage.New(stage.Options{})
 	if err != nil {
 		return err
 	}

@@ -33,7 +33,7 @@ func main() {
 }
 
 func run(ctx context.Context) (err error) {
-	s, err := stage.New(os.Stdout)
+	s, err := stage.New(stage.Options{Echo: os.Stdout})
 	if err != nil {
 		return err
 	}

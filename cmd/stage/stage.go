@@ -1,6 +1,7 @@
-// Package stage puts relay's peers on one machine for the demo and the figures:
-// it drives the real binary as a person would, each peer with a state folder of
-// its own, on loopback only, and leaves no process and no file behind.
+// Package stage puts relay's peers on one machine for the demo, the figures and
+// tests: it drives the real binary as a person would, each peer with a state
+// folder of its own, on loopback only unless they are put elsewhere, and leaves
+// no process and no file behind.
 package stage
 
 import (
@@ -22,71 +23,122 @@ import (
 )
 
 const (
-	binary = "bin/relay"
+	built = "bin/relay"
 	// patience bounds every wait.
 	patience = 90 * time.Second
 	// farewell is how long a peer may take to stop.
 	farewell = 20 * time.Second
 )
 
+// Options are what a stage is made of. Its zero value puts peers on loopback.
+type Options struct {
+	// Binary is the program; empty means bin/relay, which must be built.
+	Binary string
+	// Echo gets the commands as a person would type them, and what they print;
+	// nil discards it.
+	Echo io.Writer
+	// On is what a peer's command line begins with where its process is to run
+	// on another machine, such as a network namespace. It listens there on the
+	// addresses that a peer has by default. Nil means loopback, on free ports.
+	On func(peer string) []string
+	// Dial connects to an address from the machine of a peer; nil dials from here.
+	Dial func(ctx context.Context, peer, address string) (net.Conn, error)
+	// Program is what a peer is started from instead of Binary; nil, and an
+	// empty answer, mean Binary.
+	Program func(peer string) string
+	// Env is added to the environment of a peer and its commands; nil adds nothing.
+	Env func(peer string) []string
+}
+
 // Stage is the machines and the folder they live in.
 type Stage struct {
+	Options
 	// Dir is the folder; End removes it.
 	Dir string
 	// Key opens the doors; set once the founder has printed it.
 	Key string
-	// Echo gets the commands as a person would type them, and what they print.
-	Echo io.Writer
 
-	relay string
 	peers map[string]*Peer
 }
 
 // Peer is one machine of the stage.
 type Peer struct {
 	Name string
-	// Door is the URL of /v1 without the "/v1".
+	// Door is the URL of /v1 without the "/v1"; empty until the peer said it.
 	Door string
 
 	state   string
+	socket  *http.Client // To its control socket, and
+	client  *http.Client // to its door.
 	process *exec.Cmd
 	out     *lines
 	done    chan struct{}
 }
 
-// New makes an empty stage; bin/relay must be built.
-func New(echo io.Writer) (*Stage, error) {
-	relay, err := filepath.Abs(binary)
-	if err != nil {
-		return nil, err
+// New makes an empty stage.
+func New(o Options) (*Stage, error) {
+	if o.Echo == nil {
+		o.Echo = io.Discard
 	}
-	if _, err := os.Stat(relay); err != nil {
-		return nil, fmt.Errorf("%s is missing: make build", binary)
+	if o.Binary == "" {
+		path, err := filepath.Abs(built)
+		if err != nil {
+			return nil, err
+		}
+		if _, err := os.Stat(path); err != nil {
+			return nil, fmt.Errorf("%s is missing: make build", built)
+		}
+		o.Binary = path
 	}
 	dir, err := os.MkdirTemp("", "relay-stage-")
 	if err != nil {
 		return nil, err
 	}
-	return &Stage{Dir: dir, Echo: echo, relay: relay, peers: map[string]*Peer{}}, nil
+	return &Stage{Options: o, Dir: dir, peers: map[string]*Peer{}}, nil
 }
 
 // Peer is the running peer of that name, or nil.
 func (s *Stage) Peer(name string) *Peer { return s.peers[name] }
 
-// Up starts a peer, and waits until it has said where its door is.
+// Up starts a peer, and waits until it takes commands. The first one
+// that is started without arguments founds the mesh.
 func (s *Stage) Up(ctx context.Context, name string, args ...string) (*Peer, error) {
-	var ports [2]int
-	for i := range ports {
-		port, err := freePort()
-		if err != nil {
+	p, err := s.Start(name, args...)
+	if err != nil {
+		return nil, err
+	}
+	if p.Door, err = p.out.find(ctx, `/v1\s+(http://\S+)/v1`); err != nil {
+		return nil, err
+	}
+	if len(args) == 0 && s.Key == "" {
+		if s.Key, err = p.out.find(ctx, `key\s+(rk-\S+)`); err != nil {
 			return nil, err
 		}
-		ports[i] = port
 	}
+	// It says where its door is a moment before its control socket answers.
+	return p, Until(ctx, name+" takes commands", func() bool { return p.Ask(ctx, "/v0/peers", nil, nil) == nil })
+}
+
+// Start starts a peer and does not wait for it; it has no Door.
+func (s *Stage) Start(name string, args ...string) (*Peer, error) {
 	p := &Peer{Name: name, state: filepath.Join(s.Dir, name), out: newLines(), done: make(chan struct{})}
+	p.socket, p.client = p.control(), s.clientOf(name)
 	s.show(name, append([]string{"up"}, args...))
-	p.process = exec.Command(s.relay, append(append([]string{"up"}, args...), "--name", name,
-		"--listen", fmt.Sprintf("127.0.0.1:%d", ports[0]), "--p2p-listen", fmt.Sprintf("/ip4/127.0.0.1/tcp/%d", ports[1]), "--lend-mb", "512")...)
+	line := append(append([]string{s.program(name), "up"}, args...), "--name", name, "--lend-mb", "512")
+	if s.On != nil {
+		line = append(s.On(name), line...)
+	} else {
+		var ports [2]int
+		for i := range ports {
+			port, err := freePort()
+			if err != nil {
+				return nil, err
+			}
+			ports[i] = port
+		}
+		line = append(line, "--listen", fmt.Sprintf("127.0.0.1:%d", ports[0]), "--p2p-listen", fmt.Sprintf("/ip4/127.0.0.1/tcp/%d", ports[1]))
+	}
+	p.process = exec.Command(line[0], line[1:]...)
 	p.process.Env = s.environ(p)
 	p.process.Stdout, p.process.Stderr = p.out, p.out
 	if err := p.process.Start(); err != nil {
@@ -96,20 +148,31 @@ func (s *Stage) Up(ctx context.Context, name string, args ...string) (*Peer, err
 	go func() {
 		_ = p.process.Wait() // How it ended shows in what it printed.
 		p.out.end()
+		p.socket.CloseIdleConnections()
+		p.client.CloseIdleConnections()
 		close(p.done)
 	}()
-	var err error
-	if p.Door, err = p.out.find(ctx, `/v1\s+(http://\S+)/v1`); err != nil {
-		return nil, err
+	return p, nil
+}
+
+// program is what a peer and its commands run.
+func (s *Stage) program(name string) string {
+	if s.Program != nil {
+		if path := s.Program(name); path != "" {
+			return path
+		}
 	}
-	if len(args) == 0 && s.Key == "" {
-		s.Key, err = p.out.find(ctx, `key\s+(rk-\S+)`)
-	}
-	return p, err
+	return s.Binary
 }
 
 // Printed is what the peer has printed so far.
 func (p *Peer) Printed() string { return p.out.text() }
+
+// Pid is that of the peer's process.
+func (p *Peer) Pid() int { return p.process.Process.Pid }
+
+// Log is the path of the peer's log.
+func (p *Peer) Log() string { return filepath.Join(p.state, "log", "relay.log") }
 
 // environ is this process's environment without any setting of relay's own but
 // where the engine is.
@@ -119,6 +182,9 @@ func (s *Stage) environ(p *Peer) []string {
 		if !strings.HasPrefix(e, "RELAY_") || strings.HasPrefix(e, "RELAY_LLAMA_BIN=") {
 			env = append(env, e)
 		}
+	}
+	if s.Env != nil {
+		env = append(env, s.Env(p.Name)...)
 	}
 	return append(env, "RELAY_STATE_DIR="+p.state)
 }
@@ -160,7 +226,7 @@ func (s *Stage) Relay(ctx context.Context, p *Peer, args ...string) (string, err
 func (s *Stage) Quietly(ctx context.Context, p *Peer, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, s.relay, args...)
+	cmd := exec.CommandContext(ctx, s.program(p.Name), args...)
 	cmd.Env = s.environ(p)
 	out, err := cmd.CombinedOutput()
 	return string(out), err
@@ -194,7 +260,7 @@ type Status struct {
 // Status asks a peer. `relay status` fails while something is not served, which
 // is no failure here.
 func (s *Stage) Status(ctx context.Context, p *Peer) (Status, bool) {
-	cmd := exec.CommandContext(ctx, s.relay, "status", "--json")
+	cmd := exec.CommandContext(ctx, s.program(p.Name), "status", "--json")
 	cmd.Env = s.environ(p)
 	out, _ := cmd.Output()
 	var st Status
@@ -264,7 +330,7 @@ func (s *Stage) Chat(ctx context.Context, p *Peer, model, text string, max int, 
 	}
 	r.Header.Set("Authorization", "Bearer "+s.Key)
 	r.Header.Set("Content-Type", "application/json")
-	response, err := http.DefaultClient.Do(r)
+	response, err := p.client.Do(r)
 	if err != nil {
 		return err
 	}
@@ -274,6 +340,15 @@ func (s *Stage) Chat(ctx context.Context, p *Peer, model, text string, max int, 
 		return fmt.Errorf("%s answered %s: %s", p.Name, response.Status, said)
 	}
 	return readStream(response.Body, each)
+}
+
+// clientOf reaches the door of a peer.
+func (s *Stage) clientOf(name string) *http.Client {
+	t := &http.Transport{}
+	if s.Dial != nil {
+		t.DialContext = func(ctx context.Context, _, address string) (net.Conn, error) { return s.Dial(ctx, name, address) }
+	}
+	return &http.Client{Transport: t}
 }
 
 func readStream(body io.Reader, each func(string)) error {
@@ -307,7 +382,7 @@ func readStream(body io.Reader, each func(string)) error {
 func Until(ctx context.Context, what string, ok func() bool) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	tick := time.NewTicker(50 * time.Millisecond)
+	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for !ok() {
 		select {
@@ -329,7 +404,10 @@ func (s *Stage) Kill(p *Peer) error {
 	return nil
 }
 
-// End stops what still runs, in order, and removes the folder.
+// Ended is closed when the peer's process has ended.
+func (p *Peer) Ended() <-chan struct{} { return p.done }
+
+// End stops what still runs, all at once, and removes the folder.
 func (s *Stage) End() error {
 	for _, p := range s.peers {
 		_ = p.process.Process.Signal(os.Interrupt)

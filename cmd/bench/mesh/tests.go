@@ -1,0 +1,69 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"regexp"
+	"strconv"
+)
+
+// comparing: what two peers say to one another for each record that one of them
+// lacks, of a thousand. From the benchmark of the tables.
+func comparing(ctx context.Context) error {
+	out, err := benchmark(ctx, "^BenchmarkSync$", "./p2p/record")
+	if err != nil {
+		return err
+	}
+	worst := 0.0
+	for _, m := range regexp.MustCompile(`BenchmarkSync/differ=(\d+)\S*\s.*?([\d.]+) B/sync`).FindAllStringSubmatch(out, -1) {
+		differ, err := strconv.ParseFloat(m[1], 64)
+		if err != nil {
+			return err
+		}
+		total, err := strconv.ParseFloat(m[2], 64)
+		if err != nil {
+			return err
+		}
+		if differ == 0 {
+			continue
+		}
+		value("sync_bytes_per_change_"+m[1], total/differ, "B")
+		worst = max(worst, total/differ)
+	}
+	if worst == 0 {
+		return fmt.Errorf("the benchmark printed no figure: %s", out)
+	}
+	value("sync_bytes_per_change", worst, "B")
+	return nil
+}
+
+// simulating: what 200 peers on a simulated network send when nothing happens.
+// The benchmark prints its own line.
+func simulating(ctx context.Context) error {
+	out, err := benchmark(ctx, "^BenchmarkIdle200$", "./p2p")
+	if err != nil {
+		return err
+	}
+	lines := regexp.MustCompile(`(?m)^BENCH .*$`).FindAllString(out, -1)
+	if len(lines) == 0 {
+		return fmt.Errorf("the benchmark printed no figure: %s", out)
+	}
+	for _, line := range lines {
+		fmt.Println(line)
+	}
+	return nil
+}
+
+func benchmark(ctx context.Context, name, folder string) (string, error) {
+	cmd := exec.CommandContext(ctx, "go", "test", "-run", "^$", "-bench", name, "-benchtime", "3x", folder)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("%v: %w: %s", cmd.Args, err, out)
+	}
+	return string(out), nil
+}
