@@ -2,6 +2,7 @@ package p2p
 
 import (
 	"net/netip"
+	"time"
 
 	"github.com/libp2p/go-libp2p"
 	"github.com/libp2p/go-libp2p/core/network"
@@ -47,17 +48,19 @@ func newResourceManager() (network.ResourceManager, error) {
 		System: wide, Transient: transient, PeerDefault: member,
 		ProtocolDefault: wide, ProtocolPeerDefault: member, ServiceDefault: wide, ServicePeerDefault: member,
 	}.Build(defaults.AutoScale())
-	everyV4, everyV6 := netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")
+	// A mesh that comes back after a power cut dials all at once. The limit is for
+	// each address: one for all of them would let anybody keep everybody out.
+	fromOne := rate.Limit{RPS: 64, Burst: connsPerAddress}
 	return rcmgr.NewResourceManager(rcmgr.NewFixedLimiter(limits),
 		rcmgr.WithLimitPerSubnet(
 			[]rcmgr.ConnLimitPerSubnet{{PrefixLength: 32, ConnCount: connsPerAddress}},
 			[]rcmgr.ConnLimitPerSubnet{{PrefixLength: 56, ConnCount: connsPerAddress}}),
 		rcmgr.WithConnRateLimiters(&rate.Limiter{
-			// A mesh that comes back after a power cut dials all at once.
-			NetworkPrefixLimits: []rate.PrefixLimit{
-				{Prefix: netip.MustParsePrefix("127.0.0.0/8")}, {Prefix: netip.MustParsePrefix("::1/128")},
-				{Prefix: everyV4, Limit: rate.Limit{RPS: 64, Burst: connsPerAddress}},
-				{Prefix: everyV6, Limit: rate.Limit{RPS: 64, Burst: connsPerAddress}},
+			NetworkPrefixLimits: []rate.PrefixLimit{{Prefix: netip.MustParsePrefix("127.0.0.0/8")}, {Prefix: netip.MustParsePrefix("::1/128")}},
+			SubnetRateLimiter: rate.SubnetLimiter{
+				IPv4SubnetLimits: []rate.SubnetLimit{{PrefixLength: 32, Limit: fromOne}},
+				IPv6SubnetLimits: []rate.SubnetLimit{{PrefixLength: 56, Limit: fromOne}},
+				GracePeriod:      time.Minute,
 			},
 		}))
 }

@@ -7,6 +7,9 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/libp2p/go-libp2p/core/network"
+	ma "github.com/multiformats/go-multiaddr"
 )
 
 // TestManyStreamsBetweenTwoPeers: the library's defaults let about 75 through.
@@ -122,5 +125,35 @@ func TestOneUseIsOneMember(t *testing.T) {
 	}
 	if members := len(attic.Roster().Members()); in != 1 || members != 2 {
 		t.Errorf("%d joined, %d are members", in, members)
+	}
+}
+
+// TestOneAddressKeepsNoOtherOut: the rate of new connections is bounded for each
+// address by itself, and for this machine's own not at all.
+func TestOneAddressKeepsNoOtherOut(t *testing.T) {
+	limits, err := newResourceManager()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer limits.Close()
+	open := func(from string) error {
+		c, err := limits.OpenConnection(network.DirInbound, true, ma.StringCast("/ip4/"+from+"/tcp/1000"))
+		if err == nil {
+			c.Done()
+		}
+		return err
+	}
+	refused := false
+	for range 4 * connsPerAddress {
+		refused = refused || open("198.51.100.1") != nil
+		if err := open("127.0.0.1"); err != nil {
+			t.Fatalf("from this machine: %v", err)
+		}
+	}
+	if !refused {
+		t.Error("one address may open connections without end")
+	}
+	if err := open("198.51.100.2"); err != nil {
+		t.Errorf("from another address: %v", err)
 	}
 }
