@@ -92,7 +92,7 @@ func verdictOf(r scheduler.Reason) (verdict, bool) {
 		return verdict{http.StatusGone, typeInvalid, never, 0}, true
 	case scheduler.InviteUnknown:
 		return verdict{http.StatusNotFound, typeInvalid, later, 0}, true
-	case scheduler.InviteForeign, scheduler.InMesh:
+	case scheduler.InviteForeign, scheduler.InviteNeedsAdmin, scheduler.InMesh:
 		return verdict{http.StatusConflict, typeInvalid, never, 0}, true
 	case scheduler.Unreachable:
 		return verdict{http.StatusServiceUnavailable, typeServer, later, 5 * time.Second}, true

@@ -77,7 +77,8 @@ func (a answer) refusal() error {
 	}
 	// The words come from outside: only reasons that are known keep their own.
 	for _, known := range []error{membership.ErrInviteExpired, membership.ErrInviteSpent, membership.ErrInviteRevoked,
-		membership.ErrInviteInvalid, membership.ErrInviteUnknown, membership.ErrInviteForeign, ErrProtocol, ErrNotMember} {
+		membership.ErrInviteInvalid, membership.ErrInviteUnknown, membership.ErrInviteForeign, membership.ErrNeedsAdmin,
+		ErrProtocol, ErrNotMember} {
 		if known.(interface{ Reason() string }).Reason() == a.Reason {
 			return &refusal{a.Reason, known.Error()}
 		}
@@ -199,7 +200,7 @@ func (n *Node) believe(remote peer.ID, chain [][]byte) bool {
 	}
 	records := n.membershipRecords()
 	for _, raw := range chain {
-		if s, err := record.Open(raw); err == nil && (s.Kind == membership.KindMember || s.Kind == membership.KindPolicy) {
+		if s, err := record.Open(raw); err == nil && (s.Kind == membership.KindMember || isJudgement(s.Kind)) {
 			records = append(records, s.Record)
 		}
 	}
@@ -331,6 +332,9 @@ func (n *Node) promise(joiner peer.ID, g greeting) (issued record.Signed, stamp 
 	if !issue.SignedByInvite(n.Mesh, joiner, g.InviteSig) {
 		return issued, 0, membership.ErrInviteInvalid
 	}
+	if me, _ := n.Member(n.self); issue.Role == membership.RoleAdmin && me.Role != membership.RoleAdmin {
+		return issued, 0, membership.ErrNeedsAdmin
+	}
 	now := time.Now()
 	if err := issue.Usable(deleted, used, now); err != nil {
 		return issued, 0, err
@@ -339,7 +343,7 @@ func (n *Node) promise(joiner peer.ID, g greeting) (issued record.Signed, stamp 
 		return issued, 0, membership.ErrInviteRevoked
 	}
 	stamp = now.UnixMilli()
-	err = n.PutOwned(membership.KindAdmission, membership.AdmissionID(n.self, g.Invite, joiner), membership.Countersign{Stamp: stamp})
+	err = n.PutOwned(membership.KindAdmission, membership.AdmissionID(n.self, g.Invite, joiner), membership.Countersign{Stamp: stamp, InviteSig: g.InviteSig})
 	return issued, stamp, err
 }
 

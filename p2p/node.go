@@ -87,7 +87,8 @@ type Node struct {
 	roster   rosterCache
 	settings settingsCache
 	judge    *membership.Judge
-	life     *life                  // Of housekeep, once the node runs.
+	life     *life                  // Of housekeep, once the node runs; so is the next one.
+	revoked  time.Time              // When this peer found itself revoked; zero while it is not.
 	rules    map[string]record.Rule // By kind.
 
 	accounts *accounts
@@ -142,8 +143,6 @@ func New(o Options) (*Node, error) {
 		return nil, fmt.Errorf("read the mesh's records: %w", err)
 	}
 
-	n.life.since.Store(n.table.Incarnation())
-
 	h, err := newHost(o.Identity, o.Agent, n.gate, o.host...)
 	if err != nil {
 		return nil, fmt.Errorf("make the libp2p host: %w", err)
@@ -192,7 +191,7 @@ func (n *Node) Serve(hop, control http.Handler) { n.web.serve(hop, control) }
 // Run works until ctx ends, and returns when nothing of the node runs any more.
 func (n *Node) Run(ctx context.Context) error {
 	defer n.close()
-	if err := n.publishContact(); err != nil {
+	if err := n.publishContact(); err != nil && !n.Roster().Revoked(n.self) {
 		return err
 	}
 	group, ctx := errgroup.WithContext(ctx)
@@ -269,9 +268,10 @@ func (n *Node) housekeep(ctx context.Context) error {
 			if err := n.dropVoid(); err != nil {
 				return err
 			}
-			if roster.Revoked(n.self) {
-				return ErrRevoked
-			}
+			n.takeOverStranded(roster)
+		}
+		if err := n.heedRevocation(last); err != nil {
+			return err
 		}
 		select {
 		case <-ctx.Done():

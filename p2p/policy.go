@@ -31,11 +31,11 @@ func (n *Node) SetPolicy(target peer.ID, role membership.Role, trust membership.
 		return ErrOwnRole
 	}
 	if lowered {
-		if err := n.adopt(target); err != nil {
+		if err := n.adopt(target, keepsItsInvites); err != nil {
 			return fmt.Errorf("take over what the machine wrote for all: %w", err)
 		}
 	}
-	p := n.Roster().NextPolicy(n.self, target)
+	p := n.Roster().NextPolicy(n.self, target, "")
 	p.Role, p.Trust = role, trust
 	if err := n.PutOwned(membership.KindPolicy, membership.JudgementID(n.self, target), p); err != nil {
 		return err

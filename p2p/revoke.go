@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/libp2p/go-libp2p/core/peer"
 
@@ -26,12 +27,12 @@ func (n *Node) Revoke(target peer.ID, wipe bool) error {
 		return ErrSelf
 	case roster.Revoked(target) && wipe && !roster.WipeOrdered(target):
 		return n.PutOwned(membership.KindRevocation, membership.JudgementID(n.self, target), n.revocationOf(target, true))
-	case !in:
+	case roster.Revoked(target) || !roster.Proven(target): // Who has left by itself could come back.
 		return membership.ErrNotMember
-	case m.Role == membership.RoleAdmin && roster.Admins() < 2:
+	case in && m.Role == membership.RoleAdmin && roster.Admins() < 2:
 		return ErrLastAdmin
 	}
-	if err := n.adopt(target); err != nil {
+	if err := n.adopt(target, losesItsInvites); err != nil {
 		return fmt.Errorf("take over what stands of the machine's records: %w", err)
 	}
 	if err := n.PutOwned(membership.KindRevocation, membership.JudgementID(n.self, target), n.revocationOf(target, wipe)); err != nil {
@@ -47,34 +48,43 @@ func (n *Node) revocationOf(target peer.ID, wipe bool) membership.Revocation {
 	return v
 }
 
+// What becomes of the invites of one that is no admin any more.
+type inviteFate bool
+
+const (
+	// losesItsInvites: who has its machine may have them.
+	losesItsInvites inviteFate = false
+	// keepsItsInvites: but those that make admins.
+	keepsItsInvites inviteFate = true
+)
+
 // adopt writes again what the target wrote for everybody: its own judgements, and
 // shared records, deleted ones included. It all counts for this peer's own share
 // from then on, so of a target that filled its own no more is taken over than
 // leaves room to write and to judge the next one: what is not is void, as if it
 // had never been. The deleted ones are last: one that is lost comes back only
 // where a peer has missed all that came since.
-func (n *Node) adopt(target peer.ID) error {
+func (n *Node) adopt(target peer.ID, fate inviteFate) error {
 	roster, most := n.Roster(), n.table.MaxShare()
 	lost := 0
 	for _, s := range n.writtenForAll(target) {
 		share := n.table.Share(n.self)
 		full := share.Records >= most.Records/4*3 || share.Bytes >= most.Bytes/4*3
+		var err error
 		switch {
-		case isJudgement(s.Kind):
-			if err := n.adoptJudgement(roster, s); err != nil {
-				return err
+		case s.Kind == membership.KindErased:
+			if _, whom, ok := strings.Cut(s.ID, "/"); ok && !s.Deleted {
+				_, err = n.table.PutOwned(membership.KindErased, n.self.String()+"/"+whom, nil)
 			}
+		case isJudgement(s.Kind):
+			err = n.adoptJudgement(roster, s)
 		case full:
 			lost++
 		default:
-			if _, err := n.table.PutShared(s.Kind, s.ID, slices.Clone(s.Payload)); err != nil {
-				return err
-			}
-			if s.Deleted {
-				if _, err := n.table.DeleteShared(s.Kind, s.ID); err != nil {
-					return err
-				}
-			}
+			err = n.takeOver(s, fate)
+		}
+		if err != nil {
+			return err
 		}
 	}
 	if lost > 0 {
@@ -83,15 +93,33 @@ func (n *Node) adopt(target peer.ID) error {
 	return nil
 }
 
+// takeOver writes a shared record again in this peer's name.
+func (n *Node) takeOver(s record.Signed, fate inviteFate) error {
+	dead := s.Deleted
+	if s.Kind == membership.KindInvite && !dead {
+		var i membership.Issue
+		dead = fate == losesItsInvites || record.Unmarshal(s.Payload, &i) != nil || i.Role == membership.RoleAdmin
+	}
+	if _, err := n.table.PutShared(s.Kind, s.ID, slices.Clone(s.Payload)); err != nil {
+		return err
+	}
+	if dead {
+		if _, err := n.table.DeleteShared(s.Kind, s.ID); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // writtenForAll lists the records that an admin's rights let it write for
 // everybody: judgements, then what is live, then what is deleted.
 func (n *Node) writtenForAll(author peer.ID) []record.Signed {
 	list := slices.DeleteFunc(n.table.All(), func(s record.Signed) bool {
-		return s.Author != author || !isJudgement(s.Kind) && n.rules[s.Kind] != record.Shared
+		return s.Author != author || s.Kind != membership.KindErased && !isJudgement(s.Kind) && n.rules[s.Kind] != record.Shared
 	})
 	order := func(s record.Signed) int {
 		switch {
-		case isJudgement(s.Kind):
+		case n.rules[s.Kind] != record.Shared:
 			return 0
 		case !s.Deleted:
 			return 1
@@ -111,15 +139,12 @@ func isJudgement(kind string) bool {
 func (n *Node) adoptJudgement(roster *membership.Roster, s record.Signed) error {
 	_, whom, _ := strings.Cut(s.ID, "/")
 	about, err := record.OwnerIsID(whom)
-	if err != nil || about == n.self || about == s.Author {
+	if err != nil || about == n.self || about == s.Author || !roster.Proven(about) {
 		return nil
 	}
 	id := membership.JudgementID(n.self, about)
 	if s.Kind == membership.KindPolicy {
-		if _, in := roster.Member(about); !in {
-			return nil
-		}
-		return n.PutOwned(membership.KindPolicy, id, roster.NextPolicy(n.self, about))
+		return n.PutOwned(membership.KindPolicy, id, roster.NextPolicy(n.self, about, s.Author))
 	}
 	if !slices.Contains(roster.Revocations(about), s.Key()) {
 		return nil // It does not count, and is not to.
@@ -145,7 +170,7 @@ func (n *Node) dropVoid() error {
 			rule = record.Foreign
 		}
 		stands := roster.Stands(r, rule)
-		if !stands && rule == record.Shared && !r.Deleted && len(lost) < maxListed {
+		if !stands && (rule == record.Shared || rule == record.Foreign) && len(lost) < maxListed {
 			lost = append(lost, r.Key())
 		}
 		return !stands
@@ -209,4 +234,37 @@ func (n *Node) Invites() []InviteState {
 func (n *Node) RevokeInvite(id string) error {
 	_, err := n.table.DeleteShared(membership.KindInvite, id)
 	return err
+}
+
+// revokedPatience is how long a peer that finds itself revoked looks for records
+// that say otherwise: it may have heard of a revocation before it hears that the
+// one who wrote it was revoked.
+const revokedPatience = 3 * time.Second
+
+// heedRevocation ends the node of a peer that is revoked and stays so.
+func (n *Node) heedRevocation(roster *membership.Roster) error {
+	switch now := time.Now(); {
+	case !roster.Revoked(n.self):
+		n.revoked = time.Time{}
+	case n.revoked.IsZero():
+		n.revoked = now
+	case now.Sub(n.revoked) >= revokedPatience:
+		return ErrRevoked
+	}
+	return nil
+}
+
+// takeOverStranded writes again, where this peer is an admin, what those had
+// written for all who have put one another out.
+func (n *Node) takeOverStranded(roster *membership.Roster) {
+	if m, _ := roster.Member(n.self); m.Role != membership.RoleAdmin || !roster.Judged() {
+		return
+	}
+	for _, s := range n.table.All() {
+		if n.rules[s.Kind] == record.Shared && roster.Stranded(s.Author) {
+			if err := n.takeOver(s, losesItsInvites); err != nil {
+				n.log.Warn("a record of one that is out was not taken over", "key", s.Key(), "error", err)
+			}
+		}
+	}
 }

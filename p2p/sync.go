@@ -55,6 +55,7 @@ func (n *Node) exchangeRecords(ctx context.Context, s network.Stream, initiator 
 	}
 	_ = s.Close()
 	n.links.compared(id)
+	n.cameToTheMesh()
 	if stats.Equal || stats.Refused+stats.Held+stats.Low == 0 {
 		n.compares.noteInStep(id)
 	}

@@ -13,8 +13,8 @@ import (
 // A state folder that was copied makes two machines of one identity. Each finds
 // the other's contact record in the place of its own. A record of an earlier
 // life is met once; one that has a higher version after this machine has written
-// its own again is by a machine that lives. Then the one whose life began later,
-// by the incarnations of the identity that they share, steps aside.
+// its own again is by a machine that lives. Then the one that came to the mesh
+// later, by the incarnations of the identity that they share, steps aside.
 
 // instanceBytes is the length of what tells one life of a peer from another.
 const instanceBytes = 16
@@ -22,7 +22,9 @@ const instanceBytes = 16
 // life is one run of a node.
 type life struct {
 	instance []byte
-	// since is the incarnation with which it began.
+	// since is the incarnation with which it came to the mesh: when it had
+	// compared its records with somebody for the first time, and was above all
+	// that anybody had of this identity. 0 until then.
 	since atomic.Uint64
 	// met are the lives whose contact records were found in the place of this
 	// one's, by instance, with the version that was found.
@@ -54,19 +56,23 @@ func (n *Node) lookForTwin() error {
 		clear(n.life.met)
 	}
 	n.life.met[other], n.life.watch = s.Version, watchFor
-	switch {
-	case !again:
-		if !n.Surveyed() { // This life has only begun, whatever folder it began with.
-			n.life.since.Store(n.table.Incarnation())
-			return n.publishContact()
-		}
-	case last.Less(s.Version):
-		if cmp.Or(cmp.Compare(c.Since, n.life.since.Load()), bytes.Compare(c.Instance, n.life.instance)) < 0 {
+	if again && last.Less(s.Version) {
+		since := n.life.since.Load()
+		if since == 0 || c.Since != 0 && cmp.Or(cmp.Compare(c.Since, since), bytes.Compare(c.Instance, n.life.instance)) < 0 {
 			return ErrTwin
 		}
 		n.log.Warn("another machine runs with a copy of this one's state folder; it is to step aside", "addresses", len(c.Addrs))
 	}
-	return nil
+	return n.publishContact()
+}
+
+// cameToTheMesh notes that records were compared with somebody.
+func (n *Node) cameToTheMesh() {
+	if n.life.since.CompareAndSwap(0, n.table.Incarnation()) {
+		if err := n.publishContact(); err != nil {
+			n.log.Warn("contact not published", "error", err)
+		}
+	}
 }
 
 // watchForTwin is called each second.

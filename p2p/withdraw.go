@@ -3,7 +3,6 @@ package p2p
 import (
 	"cmp"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/peer"
@@ -20,25 +19,24 @@ func (n *Node) withdrawExtra(now time.Time) {
 	type admission struct {
 		record.Signed
 		stamp  int64
-		joiner string
+		joiner peer.ID
 	}
+	roster := n.Roster()
 	uses := map[string][]admission{} // By invite.
 	for _, s := range n.table.List(membership.KindAdmission) {
-		var c membership.Countersign
-		parts := strings.Split(s.ID, "/")
-		if len(parts) == 3 && n.isMember(s.Author) && record.Unmarshal(s.Payload, &c) == nil {
-			uses[parts[1]] = append(uses[parts[1]], admission{s, c.Stamp, parts[2]})
+		if invite, joiner, stamp, ok := roster.Admission(s.Record); ok && n.isMember(s.Author) {
+			uses[invite] = append(uses[invite], admission{s, stamp, joiner})
 		}
 	}
 	for invite, list := range uses {
-		issue, _, _, ok := n.Roster().Issue(invite, peer.ID(""))
+		issue, _, _, ok := roster.Issue(invite, "")
 		if !ok || now.UnixMilli() >= issue.Expires {
 			continue
 		}
 		slices.SortFunc(list, func(a, b admission) int {
 			return cmp.Or(cmp.Compare(a.stamp, b.stamp), cmp.Compare(a.joiner, b.joiner))
 		})
-		seen := map[string]bool{} // One peer admitted twice is one use.
+		seen := map[peer.ID]bool{} // One peer admitted twice is one use.
 		for _, a := range list {
 			if seen[a.joiner] {
 				continue
@@ -50,7 +48,7 @@ func (n *Node) withdrawExtra(now time.Time) {
 			if a.Author != n.self {
 				continue
 			}
-			n.log.Warn("an invite was used more often than it may be: the later admission is withdrawn", "invite", invite, "peer", a.joiner)
+			n.log.Warn("an invite was used more often than it may be: the later admission is withdrawn", "invite", invite, "peer", short(a.joiner))
 			if _, err := n.table.DeleteOwned(membership.KindAdmission, a.ID); err != nil {
 				n.log.Error("admission not withdrawn", "error", err)
 			}

@@ -81,6 +81,8 @@ const (
 	InviteUnknown Reason = "invite_unknown"
 	// InviteForeign: the invite belongs to another mesh.
 	InviteForeign Reason = "invite_foreign"
+	// InviteNeedsAdmin: the invite makes an admin, and the peer that was asked is none.
+	InviteNeedsAdmin Reason = "invite_needs_admin"
 	// InMesh: this machine is in a mesh with others and must leave it first.
 	InMesh Reason = "in_mesh"
 	// Unreachable: no peer that could answer was reached.
@@ -115,7 +117,7 @@ func Reasons() []Reason {
 		Superseded, Timeout, Internal,
 		InvalidRequest, RequestTooLarge, RouteNotFound, MethodNotAllowed, MissingKey, InvalidKey, ForbiddenOrigin,
 		HopRefused, ContextLength, QuotaExceeded, CannotContinue,
-		NotMember, NotAllowed, InviteInvalid, InviteExpired, InviteSpent, InviteRevoked, InviteUnknown, InviteForeign, InMesh,
+		NotMember, NotAllowed, InviteInvalid, InviteExpired, InviteSpent, InviteRevoked, InviteUnknown, InviteForeign, InviteNeedsAdmin, InMesh,
 		Unreachable, ProtocolMismatch, RecordInvalid,
 		NameTaken, FileInvalid, FileChanged, DiskFull, NotFound, Locked, StateUnusable, PortInUse,
 	}

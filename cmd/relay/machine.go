@@ -327,7 +327,7 @@ func (m *machine) settleIn(node *p2p.Node, id membership.MeshID) error {
 		}
 	}
 	if node.Roster().Revoked(node.Self()) {
-		return errors.Join(p2p.ErrRevoked, m.noteWipe(node))
+		return nil // Whether it stays so shows when others were heard: Run says it.
 	}
 	key, mine := m.meshKey(id)
 	if _, in := node.Member(node.Self()); !in {

@@ -15,6 +15,9 @@ type proof struct {
 	leans  []peer.ID // On these being proven; empty for the mesh key's own.
 	// grounds are the judgements without which it would not hold.
 	grounds []int
+	// admin: it makes an admin. live: the holder has not left since.
+	admin, live bool
+	admission   string
 }
 
 // assumption is how judgements count that are not decided yet.
@@ -37,15 +40,26 @@ type closure struct {
 
 	proven map[peer.ID]Member // With the role and trust of their proofs.
 	proofs []proof
-	// depth is how many admissions lie between the mesh key and a peer.
-	depth map[peer.ID]int
+	// depth is how many admissions lie between the mesh key and a peer, and rank
+	// how many acts by which somebody became an admin: where both are more than
+	// one, the least.
+	depth, rank map[peer.ID]int
+	// admins are what admin answers, once that can change no more.
+	admins map[peer.ID]standing
 	// ever are those who were an admin at any time, where any right is assumed.
 	ever map[peer.ID]bool
 }
 
+// standing is whether a peer decides, and by which policy.
+type standing struct {
+	is bool
+	by int
+}
+
 // close works out a closure.
 func (d *dispute) close(assume assumption) *closure {
-	c := &closure{dispute: d, assume: assume, proven: map[peer.ID]Member{}, depth: map[peer.ID]int{}, ever: map[peer.ID]bool{}}
+	c := &closure{dispute: d, assume: assume, proven: map[peer.ID]Member{}, depth: map[peer.ID]int{}, rank: map[peer.ID]int{},
+		ever: map[peer.ID]bool{}}
 	left := slices.Clone(d.claims)
 	for grown := true; grown; {
 		grown = c.raise()
@@ -58,13 +72,20 @@ func (d *dispute) close(assume assumption) *closure {
 			return verdict != record.Unknown
 		})
 	}
+	admins := map[peer.ID]standing{}
+	for id := range c.proven {
+		is, by := c.admin(id)
+		admins[id] = standing{is, by}
+	}
+	c.admins = admins
 	return c
 }
 
 // prove takes a grant in. Of several grants of one peer each counts for what it
 // gives.
 func (c *closure) prove(m claimed, grounds []int) {
-	c.proofs = append(c.proofs, proof{record.Key(KindMember, m.ID), m.Author, m.leans, grounds})
+	c.proofs = append(c.proofs, proof{record.Key(KindMember, m.ID), m.Author, m.leans, grounds,
+		m.member.Role == RoleAdmin, !m.Deleted, m.admission})
 	depth := 0
 	for _, id := range m.leans {
 		depth = max(depth, c.depth[id]+1)
@@ -74,8 +95,19 @@ func (c *closure) prove(m claimed, grounds []int) {
 	}
 	c.proven[m.Author] = greater(c.proven[m.Author], m.member)
 	if m.member.Role == RoleAdmin {
-		c.ever[m.Author] = true
+		if len(m.leans) > 0 { // Whoever was made an admin weighs less than who made it one.
+			depth = max(depth, c.rank[m.leans[leanAuthor]]+1)
+		}
+		c.rise(m.Author, depth)
 	}
+}
+
+// rise notes that a peer became an admin.
+func (c *closure) rise(id peer.ID, rank int) {
+	if was, known := c.rank[id]; !known || rank < was {
+		c.rank[id] = rank
+	}
+	c.ever[id] = true
 }
 
 // raise notes who was made an admin by one who ever was, and says whether that
@@ -84,7 +116,8 @@ func (c *closure) raise() (grown bool) {
 	for i := range c.judgements {
 		j := &c.judgements[i]
 		if _, in := c.proven[j.target]; in && j.raises() && c.ever[j.author] && !c.ever[j.target] {
-			c.ever[j.target], grown = true, true
+			c.rise(j.target, max(c.depth[j.target], c.rank[j.author]+1))
+			grown = true
 		}
 	}
 	return grown
@@ -103,7 +136,7 @@ func (c *closure) judge(m claimed) (record.Verdict, []int) {
 			return record.Unknown, nil
 		}
 		stands, by := !c.revoked(lean), none
-		if i == leanAuthor {
+		if i == leanAuthor || m.member.Role == RoleAdmin { // One who is none makes no admins.
 			stands, by = c.admin(lean)
 		}
 		if !stands {
@@ -145,6 +178,13 @@ func (c *closure) admin(id peer.ID) (is bool, by int) {
 	if c.assume == anyRight {
 		return c.ever[id], none
 	}
+	if s, known := c.admins[id]; known {
+		return s.is, s.by
+	}
+	return c.isAdmin(id)
+}
+
+func (c *closure) isAdmin(id peer.ID) (is bool, by int) {
 	m, in := c.proven[id]
 	if !in || c.revoked(id) {
 		return false, none

@@ -98,7 +98,7 @@ func (d *dispute) answer(most *closure, j *judgement) verdict {
 		if o.raises() {
 			was = better(was, d.verdicts[i])
 		}
-		if o.limits() && o.author == j.target {
+		if o.limits() && o.author == j.target && (o.revokes || !j.revokes) { // Who lost a role takes one, and no more.
 			answers = better(answers, d.verdicts[i])
 		}
 	}
@@ -122,30 +122,34 @@ func better(a, b verdict) verdict {
 	return void
 }
 
-// knot picks, of the judgements that decide about their own ground, the one
-// whose author is nearest to the mesh key.
+// knot picks, of the open judgements that decide about their own ground, the one
+// whose author became an admin by the fewest acts. It is the first of all where
+// none does, which does not happen: what nothing hangs on is decided before.
 func (d *dispute) knot() int {
-	hangs := d.hangs()
-	pick := none
-	for i := range d.judgements {
-		if d.verdicts[i] != open {
-			continue
-		}
-		if tied := reaches(hangs, d.judgements[i].author, d.judgements[i].target); pick == none || d.before(i, tied, pick, reaches(hangs, d.judgements[pick].author, d.judgements[pick].target)) {
-			pick = i
+	var left []int
+	for i, v := range d.verdicts {
+		if v == open {
+			left = append(left, i)
 		}
 	}
-	return pick
-}
-
-// before says whether one open judgement is picked before another.
-func (d *dispute) before(i int, tied bool, o int, otherTied bool) bool {
-	if tied != otherTied {
-		return tied
+	slices.SortFunc(left, func(i, o int) int {
+		a, b := &d.judgements[i], &d.judgements[o]
+		return cmp.Or(cmp.Compare(d.any.rank[a.author], d.any.rank[b.author]), cmp.Compare(a.author, b.author),
+			cmp.Compare(a.target, b.target), cmp.Compare(a.key, b.key))
+	})
+	on := d.hangs()
+	var author peer.ID
+	var ground map[peer.ID]bool
+	for _, i := range left {
+		j := &d.judgements[i]
+		if j.author != author {
+			author, ground = j.author, reached(on, j.author)
+		}
+		if ground[j.target] {
+			return i
+		}
 	}
-	a, b := &d.judgements[i], &d.judgements[o]
-	return cmp.Or(cmp.Compare(d.any.depth[a.author], d.any.depth[b.author]), cmp.Compare(a.author, b.author),
-		cmp.Compare(a.target, b.target), cmp.Compare(a.key, b.key)) < 0
+	return left[0]
 }
 
 // hangs says on whom the rights of each peer hang while judgements are open.
@@ -162,19 +166,16 @@ func (d *dispute) hangs() map[peer.ID][]peer.ID {
 	return on
 }
 
-// reaches says whether to lies on a way from a peer along what it hangs on.
-func reaches(on map[peer.ID][]peer.ID, from, to peer.ID) bool {
-	seen := map[peer.ID]bool{from: true}
+// reached are all on the ways from a peer along what it hangs on.
+func reached(on map[peer.ID][]peer.ID, from peer.ID) map[peer.ID]bool {
+	seen := map[peer.ID]bool{}
 	for queue := []peer.ID{from}; len(queue) > 0; queue = queue[1:] {
 		for _, id := range on[queue[0]] {
-			if id == to {
-				return true
-			}
 			if !seen[id] {
 				seen[id] = true
 				queue = append(queue, id)
 			}
 		}
 	}
-	return false
+	return seen
 }

@@ -85,6 +85,9 @@ type Issue struct {
 type Countersign struct {
 	// Stamp is in Unix milliseconds by the admitter's clock.
 	Stamp int64 `cbor:"1,keyasint"`
+	// InviteSig is the invite's signature for the joiner: nobody uses up an
+	// invite that he has not seen.
+	InviteSig []byte `cbor:"2,keyasint"`
 }
 
 // GrantID is the id of the record of a peer's grant: the peer's id, a slash, and

@@ -273,9 +273,14 @@ func TestAnyOrderOfRecordsGivesOneRoster(t *testing.T) {
 		if i%2 == 0 {
 			role = RoleAdmin
 		}
-		// Invited by the last admin, admitted by the last to come.
-		inv, issued := w.invite(admins[len(admins)-1], role, TrustReplicas)
-		records = append(records, issued.Record, w.member(p, w.grant(p, people[len(people)-1], inv, issued)))
+		// Invited by the last admin, admitted by the last to come, or to come as an admin.
+		last := admins[len(admins)-1]
+		admitter := people[len(people)-1]
+		if role == RoleAdmin {
+			admitter = last
+		}
+		inv, issued := w.invite(last, role, TrustReplicas)
+		records = append(records, issued.Record, w.member(p, w.grant(p, admitter, inv, issued)))
 		people = append(people, p)
 		if role == RoleAdmin {
 			admins = append(admins, p)
@@ -358,7 +363,7 @@ func TestACountersignatureIsAUse(t *testing.T) {
 	w := newWorld(t)
 	a, b, c := newPerson(t), newPerson(t), newPerson(t)
 	inv, issued := w.invite(a, RoleMember, TrustReplicas)
-	promised := w.seal(a, KindAdmission, AdmissionID(a.id, inv.ID(), b.id), false, 1, Countersign{Stamp: 1}).Record
+	promised := w.seal(a, KindAdmission, AdmissionID(a.id, inv.ID(), b.id), false, 1, Countersign{Stamp: 1, InviteSig: inv.Sign(b.id)}).Record
 	r := NewRoster(w.mesh, []record.Record{w.founder(a), issued.Record, promised})
 	if _, _, used, _ := r.Issue(inv.ID(), c.id); used != 1 {
 		t.Errorf("used %d times", used)
@@ -561,7 +566,7 @@ func TestRevocation(t *testing.T) {
 
 // policy is a record by which one changes what a roster says of another.
 func (w world) policy(r *Roster, by, target person, change func(*Policy)) record.Record {
-	p := r.NextPolicy(by.id, target.id)
+	p := r.NextPolicy(by.id, target.id, "")
 	change(&p)
 	return w.seal(by, KindPolicy, JudgementID(by.id, target.id), false, p.Round, p).Record
 }
@@ -707,8 +712,12 @@ func TestJudgementsInAnyOrder(t *testing.T) {
 		if i%3 == 2 {
 			role = RoleMember
 		}
+		admitter := people[i]
+		if role == RoleAdmin {
+			admitter = people[i/3]
+		}
 		inv, issued := w.invite(people[i/3], role, TrustReplicas)
-		base = append(base, w.member(p, w.grant(p, people[i], inv, issued)))
+		base = append(base, w.member(p, w.grant(p, admitter, inv, issued)))
 		people = append(people, p)
 	}
 	before := NewRoster(w.mesh, base)

@@ -81,7 +81,7 @@ func (j *Judge) Roster(records []record.Record) *Roster {
 				judgements = append(judgements, v)
 			}
 		case KindErased:
-			if _, target, ok := strings.Cut(rec.ID, "/"); ok {
+			if _, target, ok := strings.Cut(rec.ID, "/"); ok && !rec.Deleted {
 				if id, err := peer.Decode(target); err == nil {
 					r.erased[id] = true
 				}
@@ -131,15 +131,27 @@ func (r *Roster) enter(c claimed) {
 }
 
 func (r *Roster) noteAdmission(rec record.Record) {
+	if invite, joiner, _, ok := r.Admission(rec); ok && !rec.Deleted {
+		r.joined(invite, joiner)
+	}
+}
+
+// Admission reads an admission that is what it says: its joiner, or somebody who
+// has the invite, asked for it. stamp is in Unix milliseconds by the admitter's
+// clock.
+func (r *Roster) Admission(rec record.Record) (invite string, joiner peer.ID, stamp int64, ok bool) {
+	var c Countersign
 	parts := strings.Split(rec.ID, "/")
-	if len(parts) != 3 {
-		return
+	if len(parts) != 3 || record.Unmarshal(rec.Payload, &c) != nil {
+		return "", "", 0, false
 	}
 	joiner, err := peer.Decode(parts[2])
-	switch {
-	case err == nil && !rec.Deleted:
-		r.joined(parts[1], joiner)
+	if err != nil {
+		return "", "", 0, false
 	}
+	found, known := r.issues[parts[1]]
+	ok = known && r.judges.asked(found.Issue, joiner, c.InviteSig)
+	return parts[1], joiner, c.Stamp, ok
 }
 
 func (r *Roster) joined(invite string, joiner peer.ID) {
@@ -194,6 +206,33 @@ func (r *Roster) May(author peer.ID, rule record.Rule, _, _ string) record.Verdi
 	return known(in)
 }
 
+func known(ok bool) record.Verdict {
+	if ok {
+		return record.Allowed
+	}
+	// The grant that makes it right may still be on its way.
+	return record.Unknown
+}
+
+// Stranded says whether a peer is out only by those whom it put out itself. Which
+// of them was in the right cannot be told, so that what they had written for all
+// stands until an admin that is left takes it over.
+func (r *Roster) Stranded(id peer.ID) bool {
+	out := false
+	for _, i := range r.about[id] {
+		if j := &r.judgements[i]; j.revokes && r.verdicts[i] == counts {
+			answered := slices.ContainsFunc(r.about[j.author], func(o int) bool {
+				return r.judgements[o].author == id && r.judgements[o].revokes && r.verdicts[o] == counts
+			})
+			if !answered {
+				return false
+			}
+			out = true
+		}
+	}
+	return out
+}
+
 // Stands says whether a record that was taken is still one that would be. Rights
 // only ever grow but by judgements; placements stay, since their epochs must not
 // be counted anew and the next leader overrules them.
@@ -203,6 +242,8 @@ func (r *Roster) Stands(rec record.Record, rule record.Rule) bool {
 		return true
 	case rec.Kind == KindMember, rec.Kind == KindRevocation, rec.Kind == KindPolicy:
 		return r.Admit(rec) == record.Allowed
+	case rule == record.Shared && r.Stranded(rec.Author):
+		return true
 	}
 	return r.May(rec.Author, rule, rec.Kind, rec.ID) == record.Allowed
 }
@@ -240,49 +281,80 @@ func (r *Roster) WipeOrdered(id peer.ID) bool {
 	return slices.ContainsFunc(r.about[id], func(i int) bool { return r.judgements[i].wipe && r.verdicts[i] == counts })
 }
 
+// Proven says whether a peer is a member, or was one and has left.
+func (r *Roster) Proven(id peer.ID) bool {
+	_, in := r.proven[id]
+	return in
+}
+
 // Standing is the revocation of a peer: who leans on it stays.
 func (r *Roster) Standing(target peer.ID) Revocation {
 	return Revocation{Adopted: r.leaning(target, false)}
 }
 
 // NextPolicy is the policy that says of a member what holds now, to be changed
-// and written by one admin: who leans on its invites stays.
-func (r *Roster) NextPolicy(by, target peer.ID) Policy {
-	m := r.members[target]
+// and written by one admin: who leans on its invites stays. What is by the peer
+// except, which is about to be no admin any more, is not to be outdone.
+func (r *Roster) NextPolicy(by, target, except peer.ID) Policy {
+	m, in := r.members[target]
+	if !in {
+		m = r.proven[target]
+		if is, _ := r.admin(target); !is {
+			m.Role = RoleMember
+		}
+	}
 	p := Policy{Role: m.Role, Trust: m.Trust, Adopted: r.leaning(target, true)}
+	if now, ok := r.policy(target); ok {
+		p.Trust = now.Trust
+	}
 	for _, i := range r.about[target] {
 		j := &r.judgements[i]
-		p.Round = max(p.Round, j.policy.Round)
-		p.Raised = p.Raised || j.author == by && j.raises() || r.verdicts[i] == counts && j.raises()
+		if r.verdicts[i] == counts && j.author != except {
+			p.Round = max(p.Round, j.policy.Round)
+		}
+		p.Raised = p.Raised || j.raises() && (j.author == by || r.verdicts[i] == counts)
 	}
-	p.Round++
+	p.Round = min(p.Round+1, record.MaxCount-1)
 	return p
 }
 
+// maxAdopted bounds the peers that one judgement lists, so that its record fits.
+const maxAdopted = 1000
+
 // leaning lists who leans on a peer: on its invites alone, or on its
-// countersignature too.
+// countersignature too; of each invite no more than it allows, the earliest.
 func (r *Roster) leaning(target peer.ID, invites bool) (ids []string) {
-	leaning := map[string]bool{}
-	for _, p := range r.proofs {
-		for i, id := range p.leans {
-			if id == target && (i == leanAuthor || !invites) {
-				leaning[p.holder.String()] = true
-			}
+	var by []claimed
+	for _, c := range r.claims {
+		verdict, _ := r.judge(c)
+		leans := slices.Contains(c.leans, target)
+		if invites && c.member.Role != RoleAdmin {
+			leans = len(c.leans) > 0 && c.leans[leanAuthor] == target
+		}
+		if leans && verdict == record.Allowed && !r.withdrawn[c.admission] {
+			by = append(by, c)
 		}
 	}
-	for id := range leaning {
-		ids = append(ids, id)
+	slices.SortFunc(by, func(a, b claimed) int {
+		return cmp.Or(cmp.Compare(a.stamp, b.stamp), cmp.Compare(a.Author, b.Author))
+	})
+	used := map[string]map[peer.ID]bool{}
+	listed := map[peer.ID]bool{}
+	for _, c := range by {
+		invite := c.member.Invite
+		if used[invite] == nil {
+			used[invite] = map[peer.ID]bool{}
+		}
+		if len(used[invite]) >= c.uses && !used[invite][c.Author] || len(listed) >= maxAdopted {
+			continue
+		}
+		used[invite][c.Author], listed[c.Author] = true, true
+	}
+	for id := range listed {
+		ids = append(ids, id.String())
 	}
 	slices.Sort(ids)
 	return ids
-}
-
-func known(ok bool) record.Verdict {
-	if ok {
-		return record.Allowed
-	}
-	// The grant that makes it right may still be on its way.
-	return record.Unknown
 }
 
 // Member looks a peer up.
@@ -350,10 +422,7 @@ func (b *chainBuilder) add(id peer.ID) {
 		return
 	}
 	b.seen[id] = true
-	for _, p := range b.r.proofs {
-		if p.holder != id {
-			continue
-		}
+	for _, p := range b.enough(id) {
 		for _, on := range p.leans {
 			b.add(on)
 		}
@@ -367,6 +436,24 @@ func (b *chainBuilder) add(id peer.ID) {
 		b.add(b.r.judgements[by].author)
 		b.list(b.r.judgements[by].key)
 	}
+}
+
+// enough are the proofs of a peer that are needed to believe it: the first, the
+// first as an admin, and the first by which it is a member now. The first ones
+// lean only on those who were proven before, by their first ones.
+func (b *chainBuilder) enough(id peer.ID) (list []proof) {
+	var one, admin, live bool
+	for _, p := range b.r.proofs {
+		if p.holder != id {
+			continue
+		}
+		needed := !one || !admin && p.admin || !live && p.live && !b.r.withdrawn[p.admission]
+		one, admin, live = true, admin || p.admin, live || p.live && !b.r.withdrawn[p.admission]
+		if needed {
+			list = append(list, p)
+		}
+	}
+	return list
 }
 
 func (b *chainBuilder) list(key string) {
