@@ -47,7 +47,7 @@ func newLife() *life {
 func (n *Node) lookForTwin() error {
 	var c Contact
 	s, ok := n.table.Get(KindContact, n.self.String())
-	if !ok || record.Unmarshal(s.Payload, &c) != nil || len(c.Instance) == 0 || bytes.Equal(c.Instance, n.life.instance) {
+	if !ok || n.Roster().Revoked(n.self) || record.Unmarshal(s.Payload, &c) != nil || len(c.Instance) == 0 || bytes.Equal(c.Instance, n.life.instance) {
 		return nil
 	}
 	other := string(c.Instance)

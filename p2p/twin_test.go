@@ -2,9 +2,11 @@ package p2p
 
 import (
 	"errors"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/libp2p/go-libp2p/core/peer"
 	ma "github.com/multiformats/go-multiaddr"
 
 	"relay/p2p/record"
@@ -99,5 +101,44 @@ func TestADatabaseThatWasSetBackIsNoTwin(t *testing.T) {
 	case err := <-ended:
 		t.Fatalf("it ended: %v", err)
 	default:
+	}
+}
+
+// TestACopyThatBeginsOfflineStepsAside: the one that came to the mesh later is the
+// copy, whatever it saw while it was alone.
+func TestACopyThatBeginsOfflineStepsAside(t *testing.T) {
+	attic := found(t, "attic")
+	den := join(t, invite(t, attic, 1), "den")
+	eventually(t, 10*time.Second, "both alive", func() bool { return seesAlive(attic, 2)() && seesAlive(den, 2)() && sameState(attic, den)() })
+	twin := copied(t, den)
+	for range 3 {
+		den.stop()
+		den.open(t, attic.Mesh, "den", func(*Node) error { return nil })
+		eventually(t, 10*time.Second, "den is back", func() bool { return seesAlive(attic, 2)() && seesAlive(den, 2)() })
+	}
+	den.stop()
+	n, first := den.run(t, attic, "den")
+	eventually(t, 15*time.Second, "den has looked around", func() bool { return n.Surveyed() && attic.Table().Root() == n.Table().Root() })
+
+	c, err := New(twin.options(t, attic.Mesh, "den"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var offline atomic.Bool
+	offline.Store(true)
+	c.gate.cut = func(peer.ID) bool { return offline.Load() }
+	second := make(chan error, 1)
+	go func() { second <- c.Run(t.Context()) }()
+	eventually(t, 2*surveyPatience, "it has looked around alone", c.Surveyed)
+	offline.Store(false)
+	select {
+	case err := <-first:
+		t.Errorf("the machine that ran all the time ended: %v", err)
+	case err := <-second:
+		if !errors.Is(err, ErrTwin) {
+			t.Errorf("the copy ended: %v", err)
+		}
+	case <-time.After(30 * time.Second):
+		t.Error("neither")
 	}
 }

@@ -40,6 +40,7 @@ type closure struct {
 
 	proven map[peer.ID]Member // With the role and trust of their proofs.
 	proofs []proof
+	order  []claimed // Those of proofs.
 	// depth is how many admissions lie between the mesh key and a peer, and rank
 	// how many acts by which somebody became an admin: where both are more than
 	// one, the least.
@@ -86,6 +87,7 @@ func (d *dispute) close(assume assumption) *closure {
 func (c *closure) prove(m claimed, grounds []int) {
 	c.proofs = append(c.proofs, proof{record.Key(KindMember, m.ID), m.Author, m.leans, grounds,
 		m.member.Role == RoleAdmin, !m.Deleted, m.admission})
+	c.order = append(c.order, m)
 	depth := 0
 	for _, id := range m.leans {
 		depth = max(depth, c.depth[id]+1)
