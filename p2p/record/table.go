@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/libp2p/go-libp2p/core/crypto"
 	"github.com/libp2p/go-libp2p/core/peer"
@@ -95,6 +96,8 @@ func (o Options) Validate() error {
 //
 // Locks, in the order in which they are taken: writing, then one of queueing
 // and reading. None is held while Rights, Check, Owner, Admit or Publish run.
+// Writing is held while the question given to Void runs, so locks of those who
+// ask it come after writing and before reading.
 type Table struct {
 	storage Storage
 	key     crypto.PrivKey
@@ -117,6 +120,8 @@ type Table struct {
 	sequence    uint64             // last one handed out
 	mine        map[string]*Signed // owned records written since the start
 	overtaken   map[string]*Signed // those of mine that a record of an earlier life replaced
+
+	voids atomic.Uint64 // how often Void was done; rises with writing held
 
 	foreign map[string]bool // keys stored as foreign whose kind is known by now
 
@@ -271,9 +276,7 @@ func (t *Table) Get(kind, id string) (Signed, bool) {
 
 // Latest returns the record of a key, also when it says that the key is deleted.
 func (t *Table) Latest(kind, id string) (Signed, bool) {
-	t.reading.RLock()
-	defer t.reading.RUnlock()
-	if s := t.records[Key(kind, id)]; s != nil {
+	if s := t.kept(Key(kind, id)); s != nil {
 		return *s, true
 	}
 	return Signed{}, false
@@ -307,12 +310,17 @@ func (t *Table) All() []Signed {
 
 // Raw returns the marshalled record of a key.
 func (t *Table) Raw(key string) ([]byte, bool) {
-	t.reading.RLock()
-	defer t.reading.RUnlock()
-	if s := t.records[key]; s != nil {
+	if s := t.kept(key); s != nil {
 		return s.Raw, true
 	}
 	return nil, false
+}
+
+// kept is the record of a key, or nil.
+func (t *Table) kept(key string) *Signed {
+	t.reading.RLock()
+	defer t.reading.RUnlock()
+	return t.records[key]
 }
 
 // Revision grows with every record of a kind that the table takes: who works
