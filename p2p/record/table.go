@@ -46,12 +46,13 @@ type Options struct {
 	Logger *slog.Logger
 	// MaxRecords and MaxBytes bound the table; 0 means the defaults. What is
 	// over is refused with ErrFull, so a table at its bound no longer equals
-	// others.
+	// others. Records of reserved kinds do not count: a fourth as many may be
+	// there beside the others.
 	MaxRecords int
 	MaxBytes   int64
 	// Shares is how many authors may fill the table: the records of one take at
-	// most that part of it, and what of his is over is refused with ErrFull. 0
-	// means DefaultShares.
+	// most that part of it, and what of his is over is refused with ErrFull. The
+	// same part of what is reserved is his. 0 means DefaultShares.
 	Shares int
 }
 
@@ -132,8 +133,8 @@ type Table struct {
 	records  map[string]*Signed   // by key
 	byKind   map[string][]*Signed // sorted by id
 	buckets  [bucketCount]bucket
-	bytes    int64
-	shares   map[peer.ID]*share
+	shares   map[claim]*share
+	sums     map[bool]Share    // of all records, by whether their kind is reserved
 	changes  map[string]uint64 // per kind, records installed so far
 	watchers map[chan struct{}]struct{}
 
@@ -161,7 +162,8 @@ func NewTable(o Options) (*Table, error) {
 		maxRecords: cmp.Or(o.MaxRecords, DefaultMaxRecords),
 		maxBytes:   cmp.Or(o.MaxBytes, DefaultMaxBytes),
 		parts:      cmp.Or(o.Shares, DefaultShares),
-		shares:     make(map[peer.ID]*share),
+		shares:     make(map[claim]*share),
+		sums:       make(map[bool]Share),
 		mine:       make(map[string]*Signed),
 		overtaken:  make(map[string]*Signed),
 		foreign:    make(map[string]bool),
@@ -353,7 +355,7 @@ func (t *Table) Len() int {
 func (t *Table) Bytes() int64 {
 	t.reading.RLock()
 	defer t.reading.RUnlock()
-	return t.bytes
+	return t.sums[false].Bytes + t.sums[true].Bytes
 }
 
 // Subscribe returns a channel that gets a signal after the table has changed.
@@ -379,13 +381,11 @@ func (t *Table) install(s *Signed) {
 	at, found := slices.BinarySearchFunc(ids, s.ID, func(s *Signed, id string) int { return strings.Compare(s.ID, id) })
 	if found {
 		ids[at] = s
-		t.bytes -= cost(t.records[key])
 		t.take(t.records[key])
 	} else {
 		t.byKind[s.Kind] = slices.Insert(ids, at, s)
 	}
 	t.records[key] = s
-	t.bytes += cost(s)
 	t.give(s)
 	t.changes[s.Kind]++
 	t.buckets[bucketOf(key)].put(key, s)
