@@ -9,21 +9,30 @@ type change struct {
 	key     string
 	offered *Signed
 	seal    func(kept *Signed) (Signed, error)
+	judged  uint64 // Table.voids from before its author's rights were asked for
 
 	// The outcome; guarded by writing until done.
-	done bool
-	rec  *Signed
-	out  Outcome
-	err  error
+	done     bool
+	outdated bool // Void ran since it was judged; nothing was done.
+	rec      *Signed
+	out      Outcome
+	err      error
 
 	crowds bool // Its author is over his share, and another record of his went.
 }
 
+// maxJudged is how often changes are judged while Void runs again and again
+// between judging and writing; after that it counts as not known yet whether
+// their authors may write them.
+const maxJudged = 8
+
 // commit carries out changes and returns when they are done. Callers that come
-// while another one waits for the disk are served together by one write.
-func (t *Table) commit(changes []*change) {
+// while another one waits for the disk are served together by one write. The
+// changes of one call were judged together: either all are carried out, or Void
+// ran since then and none is; the caller judges again then.
+func (t *Table) commit(changes []*change) (timely bool) {
 	if len(changes) == 0 {
-		return
+		return true
 	}
 	t.queueing.Lock()
 	t.queue = append(t.queue, changes...)
@@ -32,13 +41,14 @@ func (t *Table) commit(changes []*change) {
 	t.writing.Lock()
 	defer t.writing.Unlock()
 	if changes[0].done { // all of one caller's changes are in one batch
-		return
+		return !changes[0].outdated
 	}
 	t.queueing.Lock()
 	batch := t.queue
 	t.queue = nil
 	t.queueing.Unlock()
 	t.carryOut(batch)
+	return !changes[0].outdated
 }
 
 // carryOut decides on a batch, stores what changed, and then shows it. The lock
@@ -49,6 +59,9 @@ func (t *Table) carryOut(batch []*change) {
 	room := t.room()
 	for _, c := range batch {
 		c.done = true
+		if c.outdated = c.judged != t.voids.Load(); c.outdated {
+			continue
+		}
 		old := next[c.key]
 		if old == nil {
 			old = t.records[c.key]
@@ -91,7 +104,7 @@ func (t *Table) carryOut(batch []*change) {
 	}
 	if err := t.storage.Apply(writes); err != nil {
 		for _, c := range batch {
-			if c.err == nil { // also what lost against a record that was not stored
+			if c.err == nil && !c.outdated { // also what lost against a record that was not stored
 				c.out, c.err = Refused, fmt.Errorf("record %s: %w", c.key, &storageError{err})
 			}
 		}

@@ -27,7 +27,9 @@
 //
 // Of an author who has written more than his share of the table only the first
 // records stay, in the order of kinds and ids: again nothing that depends on who
-// came first. Who writes here is refused before it comes to that.
+// came first. Who writes here is refused before it comes to that. Reserved kinds
+// (what takes rights away) have shares of their own beside the table, so that
+// nobody keeps them out by filling it.
 //
 // Deleted records keep their payload and stay for ever: they are small, and
 // without them a peer that was away would bring the key back.
@@ -36,7 +38,7 @@
 //
 // A record whose author's rights are not known yet is held shortly and offered
 // again by Recheck. A record that was kept stays kept when its author's rights
-// shrink afterwards; what takes records away is the business of revocation.
+// shrink afterwards, until whoever judges rights takes it away by Void.
 //
 // Only the last record of a key exists. So nobody's right may rest on a record
 // that somebody else can replace: were an admin let in by a shared record, and

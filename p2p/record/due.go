@@ -17,8 +17,8 @@ func newDue(listed map[string]Version, others *bitmap) *due {
 }
 
 // check says whether a record is lower than what was listed, which no honest
-// peer sends: what a table has of a key only rises. The error is ErrProtocol, for
-// what nobody asked for.
+// peer sends: see sendRecords. The error is ErrProtocol, for what nobody asked
+// for.
 func (d *due) check(s *Signed) (low bool, err error) {
 	key := s.Key()
 	version, listed := d.listed[key]

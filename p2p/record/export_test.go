@@ -36,6 +36,7 @@ const (
 	MaxHeld      = maxHeld
 	MaxHeldBytes = maxHeldBytes
 	MaxFrame     = maxFrame
+	MaxJudged    = maxJudged
 )
 
 // Queued is the number of changes that wait for the next write.

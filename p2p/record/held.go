@@ -134,7 +134,11 @@ func (t *Table) reassert() {
 	}
 	t.writing.Unlock()
 	for _, s := range again {
-		_, err := t.put(Owned, Record{Kind: s.Kind, ID: s.ID, Deleted: s.Deleted, Payload: s.Payload}, t.nextOwned)
+		content := live(s.Payload)
+		if s.Deleted {
+			content = deleted
+		}
+		_, err := t.put(Owned, s.Kind, s.ID, content, t.nextOwned)
 		if errors.Is(err, ErrNotFound) { // deleted by either life
 			t.writing.Lock()
 			delete(t.overtaken, s.Key())

@@ -52,6 +52,10 @@ type Kind struct {
 	// Admit is asked instead of the table's Rights where the right to write a
 	// record is proven by its own payload (an admission). May be nil.
 	Admit func(Record) Verdict
+	// Reserved says that its records have room of their own, a fourth of the
+	// table's bounds on top of these, shared by authors as the rest is. It is for
+	// what takes rights away, which must get in however full the table is.
+	Reserved bool
 }
 
 // Verdict is the answer to whether an author may write a record.

@@ -63,8 +63,19 @@ func (r result) waits() bool {
 
 // offerAll merges a batch with one write to storage. What it calls Held is the
 // caller's to hold.
-func (t *Table) offerAll(batch []*Signed) []result {
-	results := make([]result, len(batch))
+func (t *Table) offerAll(batch []*Signed) (results []result) {
+	timely := false
+	for n := 0; n < maxJudged && !timely; n++ {
+		results, timely = t.tryAll(batch)
+	}
+	return results
+}
+
+// tryAll judges and merges a batch, unless Void runs in between: then nothing is
+// kept, and what was to be is called Held.
+func (t *Table) tryAll(batch []*Signed) (results []result, timely bool) {
+	judged := t.voids.Load()
+	results = make([]result, len(batch))
 	changes := make([]*change, 0, len(batch))
 	at := make([]int, 0, len(batch))
 	for i, s := range batch {
@@ -81,15 +92,19 @@ func (t *Table) offerAll(batch []*Signed) []result {
 			r.out = Held
 			continue
 		}
-		changes = append(changes, &change{key: s.Key(), offered: s})
+		changes = append(changes, &change{key: s.Key(), offered: s, judged: judged})
 		at = append(at, i)
 	}
-	t.commit(changes)
+	timely = t.commit(changes)
 	for i, c := range changes {
 		r := &results[at[i]]
+		if !timely {
+			r.out = Held
+			continue
+		}
 		r.out, r.err, r.crowds = c.out, c.err, c.crowds
 	}
-	return results
+	return results, timely
 }
 
 // Known says whether there is nothing to gain from a record: Same or Stale, or

@@ -13,32 +13,32 @@ const maxStep = 1 << 16
 // Errors: ErrUnknownKind, ErrPayload, ErrNotAllowed, ErrNotMember, ErrFull,
 // ErrExhausted, ErrStorage.
 func (t *Table) PutOwned(kind, id string, payload []byte) (Signed, error) {
-	return t.put(Owned, Record{Kind: kind, ID: id, Payload: payload}, t.nextOwned)
+	return t.put(Owned, kind, id, live(payload), t.nextOwned)
 }
 
 // DeleteOwned marks the key of an owned kind as deleted; ErrNotFound where it
 // is not live.
 func (t *Table) DeleteOwned(kind, id string) (Signed, error) {
-	return t.put(Owned, Record{Kind: kind, ID: id, Deleted: true}, t.nextOwned)
+	return t.put(Owned, kind, id, deleted, t.nextOwned)
 }
 
 // PutShared writes a record of a shared kind under one more than the highest
 // version known for the key. It brings a deleted key back.
 func (t *Table) PutShared(kind, id string, payload []byte) (Signed, error) {
-	return t.put(Shared, Record{Kind: kind, ID: id, Payload: payload}, nextShared)
+	return t.put(Shared, kind, id, live(payload), nextShared)
 }
 
 // DeleteShared marks the key of a shared kind as deleted; ErrNotFound where it
 // is not live.
 func (t *Table) DeleteShared(kind, id string) (Signed, error) {
-	return t.put(Shared, Record{Kind: kind, ID: id, Deleted: true}, nextShared)
+	return t.put(Shared, kind, id, deleted, nextShared)
 }
 
 // PutPlacement writes the placement of a model under a version that its leader
 // chose: (epoch, rank, sequence). ErrSuperseded where it is not above the kept
 // one, ErrPayload where its epoch lies more than 2^16 above it.
 func (t *Table) PutPlacement(id string, version Version, payload []byte) (Signed, error) {
-	return t.put(Placement, Record{Kind: t.placed, ID: id, Payload: payload}, func(kept *Signed) (Version, error) {
+	return t.put(Placement, t.placed, id, live(payload), func(kept *Signed) (Version, error) {
 		if kept == nil {
 			return version, nil
 		}
@@ -52,35 +52,50 @@ func (t *Table) PutPlacement(id string, version Version, payload []byte) (Signed
 	})
 }
 
-// put checks, seals, stores and publishes a record.
-func (t *Table) put(rule Rule, r Record, version func(kept *Signed) (Version, error)) (Signed, error) {
-	kind, ok := t.kinds[r.Kind]
-	if !ok || kind.Rule != rule {
-		return Signed{}, fmt.Errorf("kind %.40q under the rule %q: %w", r.Kind, rule.String(), ErrUnknownKind)
+// content is what a record to be written says of its key.
+type content struct {
+	deleted bool
+	payload []byte
+}
+
+// live is the content of a live record, whatever is kept.
+func live(payload []byte) func(*Signed) (content, error) {
+	c := content{payload: slices.Clone(payload)}
+	return func(*Signed) (content, error) { return c, nil }
+}
+
+// deleted is the content of the record that deletes the kept one.
+func deleted(kept *Signed) (content, error) {
+	if kept == nil || kept.Deleted {
+		return content{}, ErrNotFound
 	}
-	if err := checkName(r.Kind, r.ID); err != nil {
+	return content{true, kept.Payload}, nil
+}
+
+// put checks, seals, stores and publishes a record. What it says, and its
+// version, follow from the record that is kept when it is written (nil if none);
+// what it would say by the one that is kept before is judged.
+func (t *Table) put(rule Rule, kind, id string, says func(kept *Signed) (content, error),
+	version func(kept *Signed) (Version, error)) (Signed, error) {
+	k, ok := t.kinds[kind]
+	if !ok || k.Rule != rule {
+		return Signed{}, fmt.Errorf("kind %.40q under the rule %q: %w", kind, rule.String(), ErrUnknownKind)
+	}
+	if err := checkName(kind, id); err != nil {
 		return Signed{}, err
 	}
-	r.Author = t.self
-	r.Payload = slices.Clone(r.Payload)
-	if r.Deleted {
-		kept, ok := t.Get(r.Kind, r.ID)
-		if !ok {
-			return Signed{}, fmt.Errorf("record %s: %w", r.Key(), ErrNotFound)
+	r := Record{Kind: kind, ID: id, Author: t.self}
+	say := func(kept *Signed) error {
+		c, err := says(kept)
+		if err != nil {
+			return fmt.Errorf("record %s: %w", r.Key(), err)
 		}
-		r.Payload = kept.Payload
+		r.Deleted, r.Payload = c.deleted, c.payload
+		return nil
 	}
-	if verdict, err := t.judgeKind(kind, r); err != nil {
-		return Signed{}, err
-	} else if verdict != Allowed {
-		return Signed{}, fmt.Errorf("record %s by this peer: %w", r.Key(), ErrNotMember)
-	}
-	c := &change{key: r.Key(), seal: func(kept *Signed) (Signed, error) {
-		if r.Deleted {
-			if kept == nil || kept.Deleted {
-				return Signed{}, fmt.Errorf("record %s: %w", r.Key(), ErrNotFound)
-			}
-			r.Payload = kept.Payload
+	seal := func(kept *Signed) (Signed, error) {
+		if err := say(kept); err != nil {
+			return Signed{}, err
 		}
 		var err error
 		if r.Version, err = version(kept); err != nil {
@@ -90,18 +105,33 @@ func (t *Table) put(rule Rule, r Record, version func(kept *Signed) (Version, er
 			return Signed{}, fmt.Errorf("record %s: %w", r.Key(), err)
 		}
 		return Seal(r, t.key)
-	}}
-	t.commit([]*change{c})
-	if c.err != nil {
-		return Signed{}, c.err
 	}
-	if c.out != Fresh { // an owned key whose kept incarnation is at the bound
-		return Signed{}, fmt.Errorf("record %s: %w", c.key, ErrExhausted)
+	for range maxJudged {
+		judged := t.voids.Load()
+		if err := say(t.kept(r.Key())); err != nil {
+			return Signed{}, err
+		}
+		if verdict, err := t.judgeKind(k, r); err != nil {
+			return Signed{}, err
+		} else if verdict != Allowed {
+			break
+		}
+		c := &change{key: r.Key(), seal: seal, judged: judged}
+		if !t.commit([]*change{c}) {
+			continue
+		}
+		if c.err != nil {
+			return Signed{}, c.err
+		}
+		if c.out != Fresh { // an owned key whose kept incarnation is at the bound
+			return Signed{}, fmt.Errorf("record %s: %w", c.key, ErrExhausted)
+		}
+		if t.publish != nil {
+			t.publish(*c.rec)
+		}
+		return *c.rec, nil
 	}
-	if t.publish != nil {
-		t.publish(*c.rec)
-	}
-	return *c.rec, nil
+	return Signed{}, fmt.Errorf("record %s by this peer: %w", r.Key(), ErrNotMember)
 }
 
 // nextOwned is this peer's next version; writing is held. A number once handed

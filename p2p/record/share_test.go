@@ -11,26 +11,34 @@ import (
 	"relay/p2p/record"
 )
 
-// small makes a table in which one author has room for ten records.
+// small makes a table in which one author has room for ten records, and for two
+// judgements beside them.
 func small(t testing.TB, name string, d *disk) *record.Table {
 	t.Helper()
-	return tableWith(t, record.Options{Storage: d, Key: keyOf(name), Kinds: kinds(), Rights: everyone{},
+	return tableWith(t, record.Options{Storage: d, Key: keyOf(name), Kinds: append(kinds(), record.Kind{Name: "judgement", Rule: record.Owned, Owner: owner, Reserved: true}), Rights: everyone{},
 		MaxRecords: 40, MaxBytes: 40 << 10, Shares: 4})
 }
 
 // counted says whether what the table counts for its authors is what it has.
 func counted(tab *record.Table) error {
-	want := map[string]record.Share{}
+	want, reserved := map[string]record.Share{}, map[string]record.Share{}
 	var sum record.Share
 	for _, s := range tab.All() {
-		w := want[string(s.Author)]
+		of := want
+		if s.Kind == "judgement" {
+			of = reserved
+		}
+		w := of[string(s.Author)]
 		cost := record.Cost(s)
-		want[string(s.Author)] = record.Share{Records: w.Records + 1, Bytes: w.Bytes + cost}
+		of[string(s.Author)] = record.Share{Records: w.Records + 1, Bytes: w.Bytes + cost}
 		sum = record.Share{Records: sum.Records + 1, Bytes: sum.Bytes + cost}
 	}
 	for _, name := range []string{"mallory", "ann", "bob", "me"} {
 		if got := tab.Share(idOf(name)); got != want[string(idOf(name))] {
 			return fmt.Errorf("%s has %+v, %+v is counted", name, want[string(idOf(name))], got)
+		}
+		if got := tab.Reserved(idOf(name)); got != reserved[string(idOf(name))] {
+			return fmt.Errorf("%s has %+v of what is reserved, %+v is counted", name, reserved[string(idOf(name))], got)
 		}
 	}
 	if sum.Records != tab.Len() || sum.Bytes != tab.Bytes() {
@@ -102,6 +110,71 @@ func TestOneAuthorHasAShare(t *testing.T) {
 	}
 }
 
+// judgement is by's word about a peer, in a record of the reserved kind.
+func judgement(t testing.TB, by, about string) record.Signed {
+	t.Helper()
+	return seal(t, by, record.Record{Kind: "judgement", ID: idOf(by).String() + "/" + about, Version: record.Version{1, 1, 0}})
+}
+
+// TestReservedRoom: what is reserved is there when table and shares are full, one
+// author has his part of it and no more, and nothing else gets in by it.
+func TestReservedRoom(t *testing.T) {
+	d := newDisk()
+	tab := small(t, "me", d)
+	for i := range 10 {
+		for _, name := range []string{"mallory", "ann", "bob"} {
+			offer(t, tab, seal(t, name, note(fmt.Sprint(name, i), 1, "")), record.Fresh)
+		}
+		if _, err := tab.PutShared("note", fmt.Sprint("me", i), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	offer(t, tab, seal(t, "eve", note("more", 1, "")), record.Refused)
+
+	var flood []record.Signed
+	for i := range 50 {
+		flood = append(flood, judgement(t, "mallory", fmt.Sprintf("m%02d", i)))
+	}
+	if errs := tab.OfferAll(flood...); errs[1] != nil || !errors.Is(errs[2], record.ErrShare) {
+		t.Errorf("a flood by one: %v, %v", errs[1], errs[2])
+	}
+	for i := range 2 {
+		offer(t, tab, judgement(t, "ann", fmt.Sprint(i)), record.Fresh)
+		offer(t, tab, judgement(t, "bob", fmt.Sprint(i)), record.Fresh)
+		if _, err := tab.PutOwned("judgement", idOf("me").String()+fmt.Sprint("/", i), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := tab.PutOwned("judgement", idOf("me").String()+"/2", nil); !errors.Is(err, record.ErrShare) || !strings.Contains(err.Error(), "may have 2 records") {
+		t.Errorf("one more of this peer's own: %v", err)
+	}
+	offer(t, tab, judgement(t, "eve", "0"), record.Fresh)
+	offer(t, tab, judgement(t, "eve", "1"), record.Fresh)
+	if out, err := tab.Offer(judgement(t, "zoe", "0")); out != record.Refused || !errors.Is(err, record.ErrFull) || errors.Is(err, record.ErrShare) {
+		t.Errorf("above all that is reserved: %s, %v", out, err)
+	}
+	offer(t, tab, seal(t, "eve", note("more", 1, "")), record.Refused)
+	if tab.Len() != 50 || tab.Share(idOf("mallory")) == (record.Share{}) {
+		t.Errorf("%d records\n%s", tab.Len(), dump(tab))
+	}
+	if err := counted(tab); err != nil {
+		t.Error(err)
+	}
+	again := small(t, "me", d)
+	sameTables(t, tab, again)
+	if err := counted(again); err != nil {
+		t.Errorf("after a restart: %v", err)
+	}
+	if err := again.Void(func(r record.Record) bool { return r.Author == idOf("mallory") }); err != nil {
+		t.Fatal(err)
+	}
+	if err := counted(again); err != nil || again.Reserved(idOf("mallory")) != (record.Share{}) {
+		t.Errorf("after Void: %v", err)
+	}
+	offer(t, again, judgement(t, "zoe", "0"), record.Fresh)
+	offer(t, again, seal(t, "eve", note("more", 1, "")), record.Fresh)
+}
+
 // TestSharesConverge: whatever of an author's too many records each peer was
 // offered, in whatever order and batches, comparing makes them equal, none has
 // more than his share, and others' records are all there.
@@ -109,9 +182,11 @@ func TestSharesConverge(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		var hostile []record.Signed
 		for i := range rapid.IntRange(5, 30).Draw(rt, "hostile") {
-			kind := rapid.SampledFrom([]string{"note", "strange"}).Draw(rt, "kind")
+			kind := rapid.SampledFrom([]string{"note", "strange", "judgement"}).Draw(rt, "kind")
 			r := note(fmt.Sprintf("m%02d", i), uint64(rapid.IntRange(1, 2).Draw(rt, "version")), strings.Repeat("x", rapid.SampledFrom([]int{0, 1500, 4000}).Draw(rt, "size")))
-			r.Kind = kind
+			if r.Kind = kind; kind == "judgement" {
+				r.ID = idOf("mallory").String() + "/" + r.ID
+			}
 			hostile = append(hostile, seal(t, "mallory", r))
 		}
 		tabs := []*record.Table{small(t, "me", newDisk()), small(t, "ann", newDisk()), small(t, "bob", newDisk())}
@@ -139,9 +214,11 @@ func TestSharesConverge(t *testing.T) {
 			if err := counted(tab); err != nil {
 				rt.Fatal(err)
 			}
-			most := tab.MaxShare()
-			if s := tab.Share(idOf("mallory")); s.Records > most.Records || s.Bytes > most.Bytes {
+			if s, most := tab.Share(idOf("mallory")), tab.MaxShare(); s.Records > most.Records || s.Bytes > most.Bytes {
 				rt.Fatalf("%+v of %+v", s, most)
+			}
+			if s, most := tab.Reserved(idOf("mallory")), tab.MaxReserved(); s.Records > most.Records || s.Bytes > most.Bytes {
+				rt.Fatalf("%+v of %+v are reserved", s, most)
 			}
 			for i := range tabs {
 				if _, ok := tab.Get("note", fmt.Sprint("honest", i)); !ok {

@@ -150,11 +150,11 @@ func (x *exchange) initiate() error {
 	if err != nil {
 		return err
 	}
-	want := make([]string, len(wanted))
+	send := make([]outgoing, len(wanted))
 	for i, at := range wanted {
-		want[i] = keys[at]
+		send[i] = outgoing{keys[at], x.due.listed[keys[at]]}
 	}
-	if err := x.sendRecords(turnRecords, nil, want); err != nil {
+	if err := x.sendRecords(turnRecords, nil, send); err != nil {
 		return err
 	}
 	x.settle()
@@ -244,8 +244,8 @@ func (x *exchange) sendItems(differ *bitmap) ([]string, error) {
 }
 
 // takeItems reads the initiator's list, and says which positions of it are
-// wanted and which keys the initiator is to get.
-func (x *exchange) takeItems() (want []uint32, send []string, err error) {
+// wanted and what the initiator is to get.
+func (x *exchange) takeItems() (want []uint32, send []outgoing, err error) {
 	var differ bitmap
 	listed := make(map[string]struct{})
 	wanted := make(map[string]Version)
@@ -272,12 +272,13 @@ func (x *exchange) takeItems() (want []uint32, send []string, err error) {
 			}
 			listed[it.Key] = struct{}{}
 			lacked, beaten := x.compare(it)
+			version := Version{it.V0, it.V1, it.V2}
 			if lacked {
 				want = append(want, at)
-				wanted[it.Key] = Version{it.V0, it.V1, it.V2}
+				wanted[it.Key] = version
 			}
 			if beaten {
-				send = append(send, it.Key)
+				send = append(send, outgoing{it.Key, version})
 			}
 			at++
 		}
@@ -289,7 +290,7 @@ func (x *exchange) takeItems() (want []uint32, send []string, err error) {
 		}
 		for _, it := range x.table.Bucket(i) {
 			if _, ok := listed[it.Key]; !ok {
-				send = append(send, it.Key)
+				send = append(send, outgoing{key: it.Key})
 			}
 		}
 	}
@@ -360,14 +361,21 @@ func (x *exchange) takeRecords() error {
 	return nil
 }
 
+// outgoing is a key whose record the other side is to get, if it is not lower
+// than least by then: the version that either side listed, zero where none did.
+type outgoing struct {
+	key   string
+	least Version
+}
+
 // sendRecords sends wishes and records, as one turn. Kinds go in the order of
 // their registration, so that grants come before what they allow.
-func (x *exchange) sendRecords(turn turn, want []uint32, keys []string) error {
-	rank := func(key string) int {
-		kind, _, _ := strings.Cut(key, "/")
+func (x *exchange) sendRecords(turn turn, want []uint32, send []outgoing) error {
+	rank := func(o outgoing) int {
+		kind, _, _ := strings.Cut(o.key, "/")
 		return x.table.rank(kind)
 	}
-	slices.SortStableFunc(keys, func(a, b string) int { return cmp.Compare(rank(a), rank(b)) })
+	slices.SortStableFunc(send, func(a, b outgoing) int { return cmp.Compare(rank(a), rank(b)) })
 
 	f := &frame{Turn: turn}
 	for len(want) > maxFrameItems {
@@ -380,11 +388,12 @@ func (x *exchange) sendRecords(turn turn, want []uint32, keys []string) error {
 	}
 	f.Want = want
 	size := 0
-	for _, key := range keys {
-		raw, ok := x.table.Raw(key)
-		if !ok {
-			continue // taken away since
+	for _, o := range send {
+		s := x.table.kept(o.key)
+		if s == nil || s.Version.Less(o.least) {
+			continue // what was listed was taken away since, and perhaps a lower one came
 		}
+		raw := s.Raw
 		if size > 0 && size+len(raw) > fullFrame || len(f.Records) == maxFrameItems {
 			f.More = true
 			if err := x.wire.write(f); err != nil {

@@ -372,6 +372,50 @@ func TestSyncLow(t *testing.T) {
 	}
 }
 
+// meanwhile is a reader of nothing, and what happens when it is reached.
+type meanwhile func()
+
+func (f meanwhile) Read([]byte) (int, error) {
+	f()
+	return 0, io.EOF
+}
+
+// What was taken away during an exchange does not make this peer send a lower
+// record than was listed, by itself or by the other side.
+func TestSyncSendsNothingLow(t *testing.T) {
+	for _, initiator := range []bool{true, false} {
+		for _, void := range []bool{false, true} {
+			tab := table(t, "me", newDisk())
+			offer(t, tab, seal(t, "thief", note("a", 3, "")), record.Fresh)
+			then := meanwhile(func() {
+				if !void {
+					return
+				}
+				if err := tab.Void(func(r record.Record) bool { return r.Author == idOf("thief") }); err != nil {
+					t.Error(err)
+				}
+				offer(t, tab, seal(t, "ann", note("a", 1, "")), record.Fresh)
+			})
+			before := framed(msg{1: 1, 3: make([]byte, 32), 4: make([]byte, 2048)})
+			after := slices.Concat(framed(msg{1: 3, 7: []any{0}}), framed(msg{1: 5}))
+			if !initiator {
+				before = slices.Concat(framed(msg{1: 1, 3: make([]byte, 32)}),
+					framed(msg{1: 2, 2: true, 5: bytes.Repeat([]byte{0xff}, 32), 6: []any{[]any{"note/a", 2, 0, 0, make([]byte, 8)}}}))
+				after = slices.Concat(framed(msg{1: 2}), framed(msg{1: 4}))
+			}
+			said := io.MultiReader(bytes.NewReader(before), then, bytes.NewReader(after))
+			stats, err := record.Sync(context.Background(), script{said, io.Discard}, tab, initiator, record.SyncOptions{})
+			want := 1
+			if void {
+				want = 0
+			}
+			if err != nil || stats.Sent != want {
+				t.Errorf("initiator=%v void=%v: %+v, %v", initiator, void, stats, err)
+			}
+		}
+	}
+}
+
 // A peer that lists more than any table holds is cut off.
 func TestSyncEndlessItems(t *testing.T) {
 	pr, pw := io.Pipe()

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/libp2p/go-libp2p/core/crypto"
 	"github.com/libp2p/go-libp2p/core/peer"
@@ -45,12 +46,13 @@ type Options struct {
 	Logger *slog.Logger
 	// MaxRecords and MaxBytes bound the table; 0 means the defaults. What is
 	// over is refused with ErrFull, so a table at its bound no longer equals
-	// others.
+	// others. Records of reserved kinds do not count: a fourth as many may be
+	// there beside the others.
 	MaxRecords int
 	MaxBytes   int64
 	// Shares is how many authors may fill the table: the records of one take at
-	// most that part of it, and what of his is over is refused with ErrFull. 0
-	// means DefaultShares.
+	// most that part of it, and what of his is over is refused with ErrFull. The
+	// same part of what is reserved is his. 0 means DefaultShares.
 	Shares int
 }
 
@@ -95,6 +97,8 @@ func (o Options) Validate() error {
 //
 // Locks, in the order in which they are taken: writing, then one of queueing
 // and reading. None is held while Rights, Check, Owner, Admit or Publish run.
+// Writing is held while the question given to Void runs, so locks of those who
+// ask it come after writing and before reading.
 type Table struct {
 	storage Storage
 	key     crypto.PrivKey
@@ -118,6 +122,8 @@ type Table struct {
 	mine        map[string]*Signed // owned records written since the start
 	overtaken   map[string]*Signed // those of mine that a record of an earlier life replaced
 
+	voids atomic.Uint64 // how often Void was done; rises with writing held
+
 	foreign map[string]bool // keys stored as foreign whose kind is known by now
 
 	queueing sync.Mutex
@@ -127,8 +133,8 @@ type Table struct {
 	records  map[string]*Signed   // by key
 	byKind   map[string][]*Signed // sorted by id
 	buckets  [bucketCount]bucket
-	bytes    int64
-	shares   map[peer.ID]*share
+	shares   map[claim]*share
+	sums     map[bool]Share    // of all records, by whether their kind is reserved
 	changes  map[string]uint64 // per kind, records installed so far
 	watchers map[chan struct{}]struct{}
 
@@ -156,7 +162,8 @@ func NewTable(o Options) (*Table, error) {
 		maxRecords: cmp.Or(o.MaxRecords, DefaultMaxRecords),
 		maxBytes:   cmp.Or(o.MaxBytes, DefaultMaxBytes),
 		parts:      cmp.Or(o.Shares, DefaultShares),
-		shares:     make(map[peer.ID]*share),
+		shares:     make(map[claim]*share),
+		sums:       make(map[bool]Share),
 		mine:       make(map[string]*Signed),
 		overtaken:  make(map[string]*Signed),
 		foreign:    make(map[string]bool),
@@ -271,9 +278,7 @@ func (t *Table) Get(kind, id string) (Signed, bool) {
 
 // Latest returns the record of a key, also when it says that the key is deleted.
 func (t *Table) Latest(kind, id string) (Signed, bool) {
-	t.reading.RLock()
-	defer t.reading.RUnlock()
-	if s := t.records[Key(kind, id)]; s != nil {
+	if s := t.kept(Key(kind, id)); s != nil {
 		return *s, true
 	}
 	return Signed{}, false
@@ -307,12 +312,17 @@ func (t *Table) All() []Signed {
 
 // Raw returns the marshalled record of a key.
 func (t *Table) Raw(key string) ([]byte, bool) {
-	t.reading.RLock()
-	defer t.reading.RUnlock()
-	if s := t.records[key]; s != nil {
+	if s := t.kept(key); s != nil {
 		return s.Raw, true
 	}
 	return nil, false
+}
+
+// kept is the record of a key, or nil.
+func (t *Table) kept(key string) *Signed {
+	t.reading.RLock()
+	defer t.reading.RUnlock()
+	return t.records[key]
 }
 
 // Revision grows with every record of a kind that the table takes: who works
@@ -345,7 +355,7 @@ func (t *Table) Len() int {
 func (t *Table) Bytes() int64 {
 	t.reading.RLock()
 	defer t.reading.RUnlock()
-	return t.bytes
+	return t.sums[false].Bytes + t.sums[true].Bytes
 }
 
 // Subscribe returns a channel that gets a signal after the table has changed.
@@ -371,13 +381,11 @@ func (t *Table) install(s *Signed) {
 	at, found := slices.BinarySearchFunc(ids, s.ID, func(s *Signed, id string) int { return strings.Compare(s.ID, id) })
 	if found {
 		ids[at] = s
-		t.bytes -= cost(t.records[key])
 		t.take(t.records[key])
 	} else {
 		t.byKind[s.Kind] = slices.Insert(ids, at, s)
 	}
 	t.records[key] = s
-	t.bytes += cost(s)
 	t.give(s)
 	t.changes[s.Kind]++
 	t.buckets[bucketOf(key)].put(key, s)

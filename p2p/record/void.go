@@ -8,10 +8,17 @@ import (
 // Void takes out of the table every record for which is says true, as if it had
 // never come: for what was written by somebody whose rights ended and whose
 // records do not stand. What is to stay out has to be refused by Rights or Admit
-// from then on, or it comes back. Errors: ErrStorage.
+// from before the call on, or it comes back. Then none of it is in the table
+// once Void has returned nil, nor comes in: what was judged before Void was done,
+// and is not stored yet, is judged again. Errors: ErrStorage.
+//
+// is runs with the lock writing held. It may read the table, and take a lock
+// under which others do so, but must not write to it or ask for Incarnation,
+// nor take a lock under which others do.
 func (t *Table) Void(is func(Record) bool) error {
 	t.writing.Lock()
 	defer t.writing.Unlock()
+	defer t.voids.Add(1)
 	var gone []*Signed
 	var writes []Write
 	for _, s := range t.records { // The lock writing alone guards this against writers.
@@ -49,7 +56,6 @@ func (t *Table) uninstall(s *Signed) {
 	ids := t.byKind[s.Kind]
 	at, _ := slices.BinarySearchFunc(ids, s.ID, func(s *Signed, id string) int { return strings.Compare(s.ID, id) })
 	t.byKind[s.Kind] = slices.Delete(ids, at, at+1)
-	t.bytes -= cost(s)
 	t.take(s)
 	t.changes[s.Kind]++
 	b := &t.buckets[bucketOf(key)]

@@ -116,6 +116,13 @@ type everyone struct{}
 
 func (everyone) May(peer.ID, record.Rule, string, string) record.Verdict { return record.Allowed }
 
+// rights answers by what it is told about a record: author, kind and id.
+type rights func(record.Record) record.Verdict
+
+func (f rights) May(author peer.ID, _ record.Rule, kind, id string) record.Verdict {
+	return f(record.Record{Kind: kind, ID: id, Author: author})
+}
+
 // The kinds of the tests. A grant, by subject and grantor, is written by anyone
 // who is in, and lets its subject in: the root is in from the start. Everything
 // else asks for the author's grant; an advert belongs to the peer that its id
