@@ -2,18 +2,14 @@ package p2p
 
 import (
 	"context"
-	"errors"
 	"math/rand/v2"
-	"net"
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/peer"
 	ma "github.com/multiformats/go-multiaddr"
-	manet "github.com/multiformats/go-multiaddr/net"
 
 	"relay/p2p/liveness"
 	"relay/p2p/membership"
@@ -65,12 +61,13 @@ type link struct {
 	tried    time.Time // When it was last dialled in vain.
 	backoff  time.Duration
 	dialing  bool
-	lookedUp time.Time // When the DHT was last asked for it.
-	failed   bool      // A dial was given up, or the member refused this peer.
-	missed   time.Time // When that was last so while others heard the member.
-	refusal  string    // What was logged last of that.
-	compared bool      // Records were compared once.
-	lastIP   net.IP    // Of the connection that ended last.
+	lookedUp time.Time     // When the DHT was last asked for it.
+	failed   bool          // A dial was given up, or the member refused this peer.
+	missed   time.Time     // When that was last so while others heard the member.
+	refusal  string        // What was logged last of that.
+	compared bool          // Records were compared once.
+	doors    []string      // TCP addresses at which it was found to listen.
+	sounded  time.Duration // When such were last looked for.
 }
 
 func newLinks(n *Node) *links {
@@ -89,11 +86,9 @@ func (l *links) wake() {
 }
 
 // lost notes that a connection ended: a reason to probe now.
-func (l *links) lost(id peer.ID, from ma.Multiaddr) {
-	ip, _ := manet.ToIP(from)
+func (l *links) lost(id peer.ID, _ ma.Multiaddr) {
 	l.mu.Lock()
 	if k := l.members[id]; k != nil {
-		k.lastIP = ip
 		if k.answers { // One that never did is dialled at the pace of those who are away.
 			k.answers, k.nextDial, k.backoff = false, time.Time{}, 0
 		}
@@ -145,11 +140,18 @@ func (l *links) attend(ctx context.Context, probes *sync.WaitGroup) {
 		}
 		if k.own && k.seen.Doubtful(at) && at-k.asked >= askEvery && k.seen.State(at) != liveness.Gone {
 			k.asked = at
+			doors := k.doors
 			probes.Go(func() { l.askWitnesses(ctx, m.ID, k) })
+			probes.Go(func() { l.knock(ctx, k, doors) })
+		}
+		if connected && k.answers && len(k.doors) == 0 && at >= k.sounded+soundEvery {
+			k.sounded = at
+			probes.Go(func() { l.sound(ctx, m.ID, k) })
 		}
 		switch {
 		case connected && !k.running:
 			k.running, k.since = true, at
+			k.doors, k.sounded = nil, -soundEvery
 			l.n.host.ConnManager().Protect(m.ID, "relay")
 			probes.Go(func() { l.watch(ctx, m.ID, k) })
 		case connected && !wanted:
@@ -192,7 +194,6 @@ func (l *links) isLonely(lay *layout, at time.Duration) bool {
 func (l *links) dial(ctx context.Context, id peer.ID, k *link) {
 	ctx, cancel := context.WithTimeout(ctx, 2*dialTimeout)
 	defer cancel()
-	l.knock(ctx, id, k)
 	shut, err := l.connect(ctx, id, k)
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -202,44 +203,6 @@ func (l *links) dial(ctx context.Context, id peer.ID, k *link) {
 		l.n.log.Debug("member not reached", "peer", short(id), "error", err)
 	}
 	l.wake()
-}
-
-// knock finds out whether the process of a member that was connected is dead:
-// then its machine, at the address that the connection had, refuses a connection
-// to its port.
-func (l *links) knock(ctx context.Context, id peer.ID, k *link) {
-	l.mu.Lock()
-	ip := k.lastIP
-	l.mu.Unlock()
-	if ip == nil {
-		return
-	}
-	addrs, _ := l.n.contact(id)
-	refused := false
-	for _, a := range addrs {
-		at, err := manet.ToNetAddr(a)
-		tcp, ok := at.(*net.TCPAddr)
-		if err != nil || !ok || !tcp.IP.Equal(ip) {
-			continue
-		}
-		d := net.Dialer{Timeout: liveness.AnswerWithin}
-		c, err := d.DialContext(ctx, "tcp", tcp.String())
-		if err == nil {
-			_ = c.Close()
-			return
-		}
-		refused = refused || isRefused(err)
-	}
-	if refused {
-		l.mu.Lock()
-		k.seen.Refuse(l.now())
-		l.mu.Unlock()
-	}
-}
-
-// isRefused also reads the text: Windows has a number of its own.
-func isRefused(err error) bool {
-	return errors.Is(err, syscall.ECONNREFUSED) || strings.Contains(err.Error(), "actively refused")
 }
 
 // later puts the next dial off, longer each time.
