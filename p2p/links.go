@@ -2,7 +2,6 @@ package p2p
 
 import (
 	"context"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -16,8 +15,6 @@ import (
 )
 
 const (
-	firstRedial = time.Second
-	lastRedial  = 15 * time.Second
 	// askEvery is how often others are asked about one member that is silent.
 	askEvery = time.Second
 	// lookupEvery is how often the DHT is asked where one member is that cannot be
@@ -57,10 +54,7 @@ type link struct {
 	probe    chan struct{}     // A reason to probe now.
 	answers  bool              // It has answered on the connection that stands.
 	asked    time.Duration     // When others were last asked about it.
-	nextDial time.Time
-	tried    time.Time // When it was last dialled in vain.
-	backoff  time.Duration
-	dialing  bool
+	redial   redial
 	lookedUp time.Time     // When the DHT was last asked for it.
 	failed   bool          // A dial was given up, or the member refused this peer.
 	missed   time.Time     // When that was last so while others heard the member.
@@ -90,7 +84,7 @@ func (l *links) lost(id peer.ID, _ ma.Multiaddr) {
 	l.mu.Lock()
 	if k := l.members[id]; k != nil {
 		if k.answers { // One that never did is dialled at the pace of those who are away.
-			k.answers, k.nextDial, k.backoff = false, time.Time{}, 0
+			k.answers, k.redial.next, k.redial.pause = false, time.Time{}, 0
 		}
 		select {
 		case k.probe <- struct{}{}:
@@ -156,9 +150,8 @@ func (l *links) attend(ctx context.Context, probes *sync.WaitGroup) {
 			probes.Go(func() { l.watch(ctx, m.ID, k) })
 		case connected && !wanted:
 			l.letGo(m.ID, k, at)
-		case !connected && wanted && !k.dialing && k.dueDial(now, at):
-			k.dialing = true
-			probes.Go(func() { l.dial(ctx, m.ID, k) })
+		case !connected && wanted && k.dueDial(now, at):
+			l.dial(ctx, m.ID, k, probes)
 		}
 	}
 	for id := range l.members {
@@ -188,44 +181,6 @@ func (l *links) isLonely(lay *layout, at time.Duration) bool {
 		}
 	}
 	return answer < fewLinks
-}
-
-// dial tries a member once, and notes when to try again.
-func (l *links) dial(ctx context.Context, id peer.ID, k *link) {
-	ctx, cancel := context.WithTimeout(ctx, 2*dialTimeout)
-	defer cancel()
-	shut, err := l.connect(ctx, id, k)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	k.dialing = false
-	if err != nil {
-		k.later(shut)
-		l.n.log.Debug("member not reached", "peer", short(id), "error", err)
-	}
-	l.wake()
-}
-
-// later puts the next dial off, longer each time.
-func (k *link) later(shut bool) {
-	k.miss(shut)
-	k.tried = time.Now()
-	k.backoff = min(max(2*k.backoff, firstRedial), lastRedial)
-	k.nextDial = time.Now().Add(k.backoff/2 + rand.N(k.backoff))
-}
-
-// dueDial says whether it is time to dial a member: one that others hear is not
-// waited for long.
-func (k *link) dueDial(now time.Time, at time.Duration) bool {
-	return !now.Before(k.nextDial) || k.told.State(at) == liveness.Alive && now.Sub(k.tried) >= firstRedial
-}
-
-// miss notes that a member could not be reached, and whether others heard it all
-// the while.
-func (k *link) miss(shut bool) {
-	k.failed = true
-	if shut {
-		k.missed = time.Now()
-	}
 }
 
 // refused notes that a member did not let this peer in.
@@ -279,7 +234,10 @@ func (l *links) answered(id peer.ID, k *link, rtt time.Duration) {
 	k.seen.Answer(l.now(), rtt)
 	k.told.Hear(l.now(), 0)
 	k.own, k.failed, k.missed = true, false, time.Time{}
-	k.answers, k.backoff, k.nextDial, k.refusal = true, 0, time.Time{}, ""
+	k.answers, k.redial.pause, k.redial.next, k.refusal = true, 0, time.Time{}, ""
+	if before == liveness.Gone {
+		l.hurry(time.Now())
+	}
 	l.mu.Unlock()
 	if before != liveness.Alive {
 		// It may have been a stranger when the routing table first heard of it.
