@@ -50,10 +50,13 @@ const (
 	foundBurst = 512
 	foundRate  = 16
 
-	// Comparisons that a peer begins. More is counted: an honest one keeps to half
-	// of that, however often it is asked whether another one is in step.
+	// Comparisons that a peer begins: an honest one keeps to half of that, however
+	// often it is asked whether another one is in step, until it is started anew.
+	// More is refused, and counted only where nobody can start as often.
 	beginBurst = 32
 	beginRate  = 2
+	hastyBurst = 512
+	hastyRate  = 64
 	// comparisonsWaiting is how many comparisons of one peer are under way here:
 	// one, and the next, which begins when that is over.
 	comparisonsWaiting = 2
@@ -77,6 +80,7 @@ type allowances struct {
 	flood   *rate.Limiter // As an author that sends its own.
 
 	begin     *rate.Limiter
+	hasty     *rate.Limiter
 	answer    *rate.Limiter
 	volume    *rate.Limiter
 	comparing int           // Comparisons that it began, running and waiting.
@@ -93,6 +97,7 @@ func newAllowances() allowances {
 		roster:  rate.NewLimiter(rosterRate, rosterBurst),
 		flood:   rate.NewLimiter(floodRate, floodBurst),
 		begin:   rate.NewLimiter(beginRate, beginBurst),
+		hasty:   rate.NewLimiter(hastyRate, hastyBurst),
 		answer:  rate.NewLimiter(answerRate, answerBurst),
 		volume:  rate.NewLimiter(volumeRate, volumeBurst),
 		turn:    make(chan struct{}, 1),
@@ -111,7 +116,9 @@ var (
 func (a *accounts) beginComparison(ctx context.Context, id peer.ID) (end func(moved int64), err error) {
 	k := a.allowances(id)
 	if !k.begin.Allow() {
-		a.blame(id, ofJunk, errOften)
+		if !k.hasty.Allow() {
+			a.blame(id, ofJunk, errOften)
+		}
 		return nil, errOften
 	}
 	if k.volume.Tokens() < 0 { // Two whose tables are full may differ for ever.

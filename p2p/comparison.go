@@ -72,8 +72,12 @@ func (c *comparisons) ask(id peer.ID) *comparison {
 	return next
 }
 
-// run carries out what was asked for, until nothing is.
+// run carries out what was asked for, until nothing is. A comparison to which the
+// member answers nothing is tried again, later each time, for as long as there is a
+// connection: it may have had enough of this peer for the moment, as after many
+// starts of this one.
 func (c *comparisons) run(id peer.ID, k *compared) {
+	pause := time.Duration(0)
 	for {
 		c.mu.Lock()
 		now := k.next
@@ -89,6 +93,16 @@ func (c *comparisons) run(id peer.ID, k *compared) {
 		}
 		now.stats, now.err = c.n.compareOnce(id)
 		close(now.done)
+		if now.err == nil || now.stats.BytesIn > 0 || !c.n.links.isLinked(id) {
+			pause = 0
+			continue
+		}
+		pause = min(max(2*pause, time.Second), syncEvery)
+		select {
+		case <-time.After(pause):
+		case <-c.n.ctx.Done():
+		}
+		c.ask(id)
 	}
 }
 

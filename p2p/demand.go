@@ -131,8 +131,9 @@ func carries(c network.Conn) bool {
 }
 
 // missedFor is how long one that others heard and this peer could not reach is
-// held for suspect: longer than until it is tried again.
-const missedFor = 2 * lastRedial
+// held for suspect: longer than until it was tried again, which takes up to
+// firstRedial and twice dialTimeout.
+const missedFor = 15 * time.Second
 
 // state is how a member looks. What this peer hears itself goes before what
 // others say; of whom it does not hear, their word counts.

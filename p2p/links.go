@@ -2,26 +2,19 @@ package p2p
 
 import (
 	"context"
-	"errors"
-	"math/rand/v2"
-	"net"
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/peer"
 	ma "github.com/multiformats/go-multiaddr"
-	manet "github.com/multiformats/go-multiaddr/net"
 
 	"relay/p2p/liveness"
 	"relay/p2p/membership"
 )
 
 const (
-	firstRedial = time.Second
-	lastRedial  = 15 * time.Second
 	// askEvery is how often others are asked about one member that is silent.
 	askEvery = time.Second
 	// lookupEvery is how often the DHT is asked where one member is that cannot be
@@ -61,16 +54,14 @@ type link struct {
 	probe    chan struct{}     // A reason to probe now.
 	answers  bool              // It has answered on the connection that stands.
 	asked    time.Duration     // When others were last asked about it.
-	nextDial time.Time
-	tried    time.Time // When it was last dialled in vain.
-	backoff  time.Duration
-	dialing  bool
-	lookedUp time.Time // When the DHT was last asked for it.
-	failed   bool      // A dial was given up, or the member refused this peer.
-	missed   time.Time // When that was last so while others heard the member.
-	refusal  string    // What was logged last of that.
-	compared bool      // Records were compared once.
-	lastIP   net.IP    // Of the connection that ended last.
+	redial   redial
+	lookedUp time.Time     // When the DHT was last asked for it.
+	failed   bool          // A dial was given up, or the member refused this peer.
+	missed   time.Time     // When that was last so while others heard the member.
+	refusal  string        // What was logged last of that.
+	compared bool          // Records were compared once.
+	doors    []string      // TCP addresses at which it was found to listen.
+	sounded  time.Duration // When such were last looked for.
 }
 
 func newLinks(n *Node) *links {
@@ -89,13 +80,11 @@ func (l *links) wake() {
 }
 
 // lost notes that a connection ended: a reason to probe now.
-func (l *links) lost(id peer.ID, from ma.Multiaddr) {
-	ip, _ := manet.ToIP(from)
+func (l *links) lost(id peer.ID, _ ma.Multiaddr) {
 	l.mu.Lock()
 	if k := l.members[id]; k != nil {
-		k.lastIP = ip
 		if k.answers { // One that never did is dialled at the pace of those who are away.
-			k.answers, k.nextDial, k.backoff = false, time.Time{}, 0
+			k.answers, k.redial.next, k.redial.pause = false, time.Time{}, 0
 		}
 		select {
 		case k.probe <- struct{}{}:
@@ -145,18 +134,24 @@ func (l *links) attend(ctx context.Context, probes *sync.WaitGroup) {
 		}
 		if k.own && k.seen.Doubtful(at) && at-k.asked >= askEvery && k.seen.State(at) != liveness.Gone {
 			k.asked = at
+			doors := k.doors
 			probes.Go(func() { l.askWitnesses(ctx, m.ID, k) })
+			probes.Go(func() { l.knock(ctx, k, doors) })
+		}
+		if connected && k.answers && len(k.doors) == 0 && at >= k.sounded+soundEvery {
+			k.sounded = at
+			probes.Go(func() { l.sound(ctx, m.ID, k) })
 		}
 		switch {
 		case connected && !k.running:
 			k.running, k.since = true, at
+			k.doors, k.sounded = nil, -soundEvery
 			l.n.host.ConnManager().Protect(m.ID, "relay")
 			probes.Go(func() { l.watch(ctx, m.ID, k) })
 		case connected && !wanted:
 			l.letGo(m.ID, k, at)
-		case !connected && wanted && !k.dialing && k.dueDial(now, at):
-			k.dialing = true
-			probes.Go(func() { l.dial(ctx, m.ID, k) })
+		case !connected && wanted && k.dueDial(now, at):
+			l.dial(ctx, m.ID, k, probes)
 		}
 	}
 	for id := range l.members {
@@ -186,83 +181,6 @@ func (l *links) isLonely(lay *layout, at time.Duration) bool {
 		}
 	}
 	return answer < fewLinks
-}
-
-// dial tries a member once, and notes when to try again.
-func (l *links) dial(ctx context.Context, id peer.ID, k *link) {
-	ctx, cancel := context.WithTimeout(ctx, 2*dialTimeout)
-	defer cancel()
-	l.knock(ctx, id, k)
-	shut, err := l.connect(ctx, id, k)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	k.dialing = false
-	if err != nil {
-		k.later(shut)
-		l.n.log.Debug("member not reached", "peer", short(id), "error", err)
-	}
-	l.wake()
-}
-
-// knock finds out whether the process of a member that was connected is dead:
-// then its machine, at the address that the connection had, refuses a connection
-// to its port.
-func (l *links) knock(ctx context.Context, id peer.ID, k *link) {
-	l.mu.Lock()
-	ip := k.lastIP
-	l.mu.Unlock()
-	if ip == nil {
-		return
-	}
-	addrs, _ := l.n.contact(id)
-	refused := false
-	for _, a := range addrs {
-		at, err := manet.ToNetAddr(a)
-		tcp, ok := at.(*net.TCPAddr)
-		if err != nil || !ok || !tcp.IP.Equal(ip) {
-			continue
-		}
-		d := net.Dialer{Timeout: liveness.AnswerWithin}
-		c, err := d.DialContext(ctx, "tcp", tcp.String())
-		if err == nil {
-			_ = c.Close()
-			return
-		}
-		refused = refused || isRefused(err)
-	}
-	if refused {
-		l.mu.Lock()
-		k.seen.Refuse(l.now())
-		l.mu.Unlock()
-	}
-}
-
-// isRefused also reads the text: Windows has a number of its own.
-func isRefused(err error) bool {
-	return errors.Is(err, syscall.ECONNREFUSED) || strings.Contains(err.Error(), "actively refused")
-}
-
-// later puts the next dial off, longer each time.
-func (k *link) later(shut bool) {
-	k.miss(shut)
-	k.tried = time.Now()
-	k.backoff = min(max(2*k.backoff, firstRedial), lastRedial)
-	k.nextDial = time.Now().Add(k.backoff/2 + rand.N(k.backoff))
-}
-
-// dueDial says whether it is time to dial a member: one that others hear is not
-// waited for long.
-func (k *link) dueDial(now time.Time, at time.Duration) bool {
-	return !now.Before(k.nextDial) || k.told.State(at) == liveness.Alive && now.Sub(k.tried) >= firstRedial
-}
-
-// miss notes that a member could not be reached, and whether others heard it all
-// the while.
-func (k *link) miss(shut bool) {
-	k.failed = true
-	if shut {
-		k.missed = time.Now()
-	}
 }
 
 // refused notes that a member did not let this peer in.
@@ -316,7 +234,10 @@ func (l *links) answered(id peer.ID, k *link, rtt time.Duration) {
 	k.seen.Answer(l.now(), rtt)
 	k.told.Hear(l.now(), 0)
 	k.own, k.failed, k.missed = true, false, time.Time{}
-	k.answers, k.backoff, k.nextDial, k.refusal = true, 0, time.Time{}, ""
+	k.answers, k.redial.pause, k.redial.next, k.refusal = true, 0, time.Time{}, ""
+	if before == liveness.Gone {
+		l.hurry(time.Now())
+	}
 	l.mu.Unlock()
 	if before != liveness.Alive {
 		// It may have been a stranger when the routing table first heard of it.

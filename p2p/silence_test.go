@@ -95,30 +95,56 @@ func TestAPeerCutOffFromOneOtherIsNeverGone(t *testing.T) {
 	}
 }
 
-// TestTwoHalvesHealToOneTable: both sides of a cut go on writing.
+// TestTwoHalvesHealToOneTable: both sides of a cut go on writing, for longer than
+// the pauses between dials take to grow as long as they get.
 func TestTwoHalvesHealToOneTable(t *testing.T) {
-	simulate(t, 7, 1, func(t *testing.T, w *world) {
-		w.wait(10*time.Second, "all alive", w.settled)
-		w.cut(func(a, b int) bool { return a < 3 && b >= 3 })
-		for _, m := range w.machines[:3] {
-			w.all(5*time.Second, w.machines[3:], liveness.Gone, m)
-		}
-		for i, m := range w.machines {
-			if err := m.PutShared(membership.KindMesh, membership.SettingsID, membership.Settings{Name: nameOf(i)}); err != nil {
-				t.Fatal(err)
-			}
-			pass(time.Second)
-		}
-		w.wait(20*time.Second, "one table on each side", func() bool {
-			return sameState(w.machines[:3]...)() && sameState(w.machines[3:]...)()
+	var worst time.Duration
+	for seed := range uint64(seeds) {
+		simulate(t, 7, seed, func(t *testing.T, w *world) {
+			took := w.heal(40*time.Second+w.jitter(10*time.Second), 3)
+			worst = max(worst, took)
 		})
-		if sameState(w.machines...)() {
-			t.Fatal("the two sides were not cut off from each other")
+	}
+	t.Logf("of %d, all linked and one table at most %s after the cut", seeds, worst)
+}
+
+// TestTwoPeersFindEachOther: where nobody else comes back first.
+func TestTwoPeersFindEachOther(t *testing.T) {
+	var worst time.Duration
+	for seed := range uint64(seeds) {
+		simulate(t, 2, seed, func(t *testing.T, w *world) {
+			took := w.heal(40*time.Second+w.jitter(10*time.Second), 1)
+			worst = max(worst, took)
+		})
+	}
+	t.Logf("of %d, linked and one table at most %s after the cut", seeds, worst)
+}
+
+// heal cuts the first machines off from the others for a time, and says how long
+// it then takes until all are linked and have all that was written on both sides.
+func (w *world) heal(during time.Duration, first int) time.Duration {
+	w.t.Helper()
+	w.wait(10*time.Second, "all alive", w.settled)
+	w.cut(func(a, b int) bool { return a < first && b >= first })
+	cut := time.Now()
+	for _, m := range w.machines[:first] {
+		w.all(5*time.Second, w.machines[first:], liveness.Gone, m)
+	}
+	for i, m := range w.machines {
+		if err := m.PutShared(membership.KindMesh, membership.SettingsID, membership.Settings{Name: nameOf(i)}); err != nil {
+			w.t.Fatal(err)
 		}
-		w.cut(func(int, int) bool { return false })
-		t.Logf("all alive after %s", w.wait(30*time.Second, "all alive again", w.settled))
-		t.Logf("one table %s later", w.wait(20*time.Second, "one table", sameState(w.machines...)))
+		pass(time.Second)
+	}
+	w.wait(20*time.Second, "one table on each side", func() bool {
+		return sameState(w.machines[:first]...)() && sameState(w.machines[first:]...)()
 	})
+	if sameState(w.machines...)() {
+		w.t.Fatal("the two sides were not cut off from each other")
+	}
+	pass(during - time.Since(cut))
+	w.cut(func(int, int) bool { return false })
+	return w.wait(5*time.Second, "all alive and one table", func() bool { return w.settled() && sameState(w.machines...)() })
 }
 
 // TestAllSeeADeadPeerGoneThatFewAreLinkedTo: of forty, each has links to some,

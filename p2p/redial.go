@@ -1,0 +1,109 @@
+package p2p
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/peer"
+
+	"relay/p2p/liveness"
+)
+
+// A member that cannot be reached is dialled again after a pause that doubles
+// from firstRedial to lastRedial, half more or less: never more than five seconds,
+// so that two peers find each other in that time after however long a cut. What it
+// costs, dialling included, for as long as a member is absent: 1.6 kB/s, or 1.2
+// packets, for each of its addresses by QUIC (on the simulated network), and three
+// packets every eight seconds for one by TCP. Where machines of its own network are
+// absent, nobody answers for their addresses, and nothing is sent.
+const (
+	firstRedial = time.Second
+	lastRedial  = 3 * time.Second
+	// hurriedWithin spreads the dials of all who are tried at once.
+	hurriedWithin = 300 * time.Millisecond
+)
+
+// redial is when a member is dialled again. Its zero value is at once.
+type redial struct {
+	next   time.Time
+	pause  time.Duration
+	failed time.Time          // When it was last dialled in vain.
+	began  time.Time          // When the dial began that runs, or ran last.
+	giveUp context.CancelFunc // Of the dial that runs, else nil.
+}
+
+// dial tries a member once. The lock must be held.
+func (l *links) dial(ctx context.Context, id peer.ID, k *link, dials *sync.WaitGroup) {
+	ctx, k.redial.giveUp = context.WithTimeout(ctx, 2*dialTimeout)
+	k.redial.began = time.Now()
+	dials.Go(func() {
+		shut, err := l.connect(ctx, id, k)
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		given := ctx.Err() == context.Canceled
+		k.redial.giveUp()
+		k.redial.giveUp = nil
+		if err != nil && !given {
+			k.later(shut)
+		}
+		if err != nil {
+			l.n.log.Debug("member not reached", "peer", short(id), "error", err)
+		}
+		l.wake()
+	})
+}
+
+// later puts the next dial off, longer each time.
+func (k *link) later(shut bool) {
+	k.miss(shut)
+	r := &k.redial
+	r.failed = time.Now()
+	r.pause = min(max(2*r.pause, firstRedial), lastRedial)
+	r.next = r.failed.Add(r.pause/2 + rand.N(r.pause))
+}
+
+// dueDial says whether it is time to dial a member: one that others hear is not
+// waited for long.
+func (k *link) dueDial(now time.Time, at time.Duration) bool {
+	r := &k.redial
+	return r.giveUp == nil &&
+		(!now.Before(r.next) || k.told.State(at) == liveness.Alive && now.Sub(r.failed) >= firstRedial)
+}
+
+// hurry has those tried who are away, since one that was gone is back: what kept
+// it away, a cut, may have kept them away as well. A dial that has waited for long
+// is given up for that: its packets were lost, and it sends the next ones late.
+// The lock must be held.
+func (l *links) hurry(now time.Time) {
+	for id, k := range l.members {
+		r := &k.redial
+		if l.isLinked(id) {
+			continue
+		}
+		if r.giveUp != nil && now.Sub(r.began) < firstRedial {
+			continue
+		}
+		if r.giveUp != nil {
+			r.giveUp()
+		}
+		r.pause = 0
+		soon := r.began.Add(firstRedial)
+		if soon.Before(now) {
+			soon = now
+		}
+		if soon = soon.Add(rand.N(hurriedWithin)); soon.Before(r.next) {
+			r.next = soon
+		}
+	}
+}
+
+// miss notes that a member could not be reached, and whether others heard it all
+// the while.
+func (k *link) miss(shut bool) {
+	k.failed = true
+	if shut {
+		k.missed = time.Now()
+	}
+}
