@@ -7,6 +7,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 
 	"relay/p2p/membership"
+	"relay/p2p/record"
 )
 
 // SetPolicy changes what a member may decide and what it may see and run; an
@@ -30,8 +31,10 @@ func (n *Node) SetPolicy(target peer.ID, role membership.Role, trust membership.
 	case lowered && target == n.self:
 		return ErrOwnRole
 	}
+	var stuck []record.Signed
 	if lowered {
-		if err := n.adopt(target, keepsItsInvites); err != nil {
+		var err error
+		if stuck, err = n.adopt(target, keepsItsInvites); err != nil {
 			return fmt.Errorf("take over what the machine wrote for all: %w", err)
 		}
 	}
@@ -41,7 +44,10 @@ func (n *Node) SetPolicy(target peer.ID, role membership.Role, trust membership.
 		return err
 	}
 	n.log.Info("policy set", "peer", short(target), "name", m.Name, "role", role, "trust", trust)
-	return n.dropVoid()
+	if err := n.dropVoid(); err != nil {
+		return err
+	}
+	return n.putAgain(stuck)
 }
 
 // cutLowered closes the connections of members that may less than before, so

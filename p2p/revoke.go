@@ -2,6 +2,7 @@ package p2p
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -32,14 +33,18 @@ func (n *Node) Revoke(target peer.ID, wipe bool) error {
 	case in && m.Role == membership.RoleAdmin && roster.Admins() < 2:
 		return ErrLastAdmin
 	}
-	if err := n.adopt(target, losesItsInvites); err != nil {
+	stuck, err := n.adopt(target, losesItsInvites)
+	if err != nil {
 		return fmt.Errorf("take over what stands of the machine's records: %w", err)
 	}
 	if err := n.PutOwned(membership.KindRevocation, membership.JudgementID(n.self, target), n.revocationOf(target, wipe)); err != nil {
 		return err
 	}
 	n.log.Info("revoked", "peer", short(target), "name", m.Name)
-	return n.dropVoid()
+	if err := n.dropVoid(); err != nil {
+		return err
+	}
+	return n.putAgain(stuck)
 }
 
 func (n *Node) revocationOf(target peer.ID, wipe bool) membership.Revocation {
@@ -64,7 +69,10 @@ const (
 // leaves room to write and to judge the next one: what is not is void, as if it
 // had never been. The deleted ones are last: one that is lost comes back only
 // where a peer has missed all that came since.
-func (n *Node) adopt(target peer.ID, fate inviteFate) error {
+//
+// The records that nothing can replace, since their versions are used up, are
+// returned: their keys are free when those are void.
+func (n *Node) adopt(target peer.ID, fate inviteFate) (stuck []record.Signed, err error) {
 	roster, most := n.Roster(), n.table.MaxShare()
 	lost := 0
 	for _, s := range n.writtenForAll(target) {
@@ -81,14 +89,30 @@ func (n *Node) adopt(target peer.ID, fate inviteFate) error {
 		case full:
 			lost++
 		default:
-			err = n.takeOver(s, fate)
+			if err = n.takeOver(s, fate); errors.Is(err, record.ErrExhausted) {
+				stuck = append(stuck, s)
+				err = nil
+			}
 		}
 		if err != nil {
-			return err
+			return nil, err
 		}
 	}
 	if lost > 0 {
 		n.log.Warn("the machine had written more than can be taken over: the rest of it is void", "peer", short(target), "records", lost)
+	}
+	return stuck, nil
+}
+
+// putAgain writes what was stuck, once it is gone, in this peer's name.
+func (n *Node) putAgain(stuck []record.Signed) error {
+	for _, s := range stuck {
+		if s.Deleted || s.Kind == membership.KindInvite {
+			continue
+		}
+		if _, err := n.table.PutShared(s.Kind, s.ID, s.Payload); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -100,15 +124,11 @@ func (n *Node) takeOver(s record.Signed, fate inviteFate) error {
 		var i membership.Issue
 		dead = fate == losesItsInvites || record.Unmarshal(s.Payload, &i) != nil || i.Role == membership.RoleAdmin
 	}
-	if _, err := n.table.PutShared(s.Kind, s.ID, slices.Clone(s.Payload)); err != nil {
-		return err
+	_, err := n.table.TakeOver(s, dead)
+	if errors.Is(err, record.ErrSuperseded) || errors.Is(err, record.ErrNotFound) {
+		return nil // Somebody else has.
 	}
-	if dead {
-		if _, err := n.table.DeleteShared(s.Kind, s.ID); err != nil {
-			return err
-		}
-	}
-	return nil
+	return err
 }
 
 // writtenForAll lists the records that an admin's rights let it write for
@@ -159,12 +179,15 @@ func (n *Node) adoptJudgement(roster *membership.Roster, s record.Signed) error 
 // dropVoid drops what does not stand any more of those who were judged, and lists
 // what of it nobody has taken over: what they did on the far side of a cut.
 func (n *Node) dropVoid() error {
-	roster := n.Roster()
-	if !roster.Judged() {
+	if !n.Roster().Judged() {
 		return nil
 	}
 	var lost []string
+	var roster *membership.Roster // As it is while nothing is written.
 	err := n.table.Void(func(r record.Record) bool {
+		if roster == nil {
+			roster = n.Roster()
+		}
 		rule, known := n.rules[r.Kind]
 		if !known {
 			rule = record.Foreign

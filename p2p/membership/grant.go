@@ -158,8 +158,8 @@ func (i Issue) Usable(deleted bool, used int, now time.Time) error {
 // Roster.Admit of the roster in force.
 func Kinds(mesh MeshID, admit func(record.Record) record.Verdict) []record.Kind {
 	return []record.Kind{
-		{Name: KindRevocation, Rule: record.Owned, Owner: record.OwnerIsFirst, Admit: admit, Check: checkRevocation},
-		{Name: KindPolicy, Rule: record.Owned, Owner: record.OwnerIsFirst, Admit: admit, Check: checkPolicy},
+		{Name: KindRevocation, Rule: record.Owned, Reserved: true, Owner: record.OwnerIsFirst, Admit: admit, Check: checkRevocation},
+		{Name: KindPolicy, Rule: record.Owned, Reserved: true, Owner: record.OwnerIsFirst, Admit: admit, Check: checkPolicy},
 		{Name: KindMember, Rule: record.Owned, Owner: record.OwnerIsFirst, Admit: admit,
 			Check: func(r record.Record) error { return checkGrant(mesh, r) }},
 		{Name: KindAdmission, Rule: record.Owned, Owner: record.OwnerIsFirst, Check: checkAdmission},
