@@ -1,11 +1,13 @@
 package record
 
 // TakeOver writes again, in this peer's name and in one step, what the shared
-// record s says, as deleted where it is or where asDeleted; it keeps its payload
-// either way. ErrSuperseded where another record is kept at its key by now,
-// ErrNotFound where none is. ErrExhausted where s has the highest version there
-// is: nothing can replace it, and its key comes free when s is taken away (Void).
-// After an error the table is as it was.
+// record s says. It is deleted if s is or asDeleted, and keeps its payload either
+// way. After an error the table is as it was; beside those of PutShared there are
+//
+//   - ErrSuperseded: another record is kept at the key by now.
+//   - ErrNotFound: none is.
+//   - ErrExhausted: s has the highest version there is. Nothing can replace it;
+//     its key comes free when s is taken away (Void).
 func (t *Table) TakeOver(s Signed, asDeleted bool) (Signed, error) {
 	return t.put(Shared, s.Kind, s.ID, func(kept *Signed) (content, error) {
 		switch {
