@@ -49,7 +49,11 @@ func still(t *testing.T) (attic, den *Node) {
 	if err := den.host.Connect(t.Context(), peer.AddrInfo{ID: attic.Self(), Addrs: attic.Addrs()}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, 10*time.Second, "compared", func() bool { return den.Table().Root() == attic.Table().Root() })
+	// Each writes something new when it has compared with somebody for the first time.
+	eventually(t, 10*time.Second, "compared", func() bool {
+		_, err := den.compare(t.Context(), attic.Self())
+		return err == nil && den.Table().Root() == attic.Table().Root()
+	})
 	return attic, den
 }
 

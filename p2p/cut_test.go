@@ -154,3 +154,75 @@ func TestACutMeshHealsToOneState(t *testing.T) {
 		eventually(t, 30*time.Second, o.Name+" knows that it is out", func() bool { return o.Roster().Revoked(o.Self()) })
 	}
 }
+
+// TestOfTwoThatPutOneAnotherOutTheWorkStays: an admin that is left takes over what
+// either had written for all.
+func TestOfTwoThatPutOneAnotherOutTheWorkStays(t *testing.T) {
+	thing := record.Kind{Name: "thing", Rule: record.Shared}
+	key, err := membership.NewMeshKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var mesh sides
+	start := func(side int, open func(m *machine) error) *machine {
+		t.Helper()
+		m := newMachine(t)
+		m.kinds = []record.Kind{thing}
+		mesh.put(t, m, side)
+		if err := open(m); err != nil {
+			t.Fatal(err)
+		}
+		return m
+	}
+	attic := start(0, func(m *machine) error {
+		m.open(t, key.ID(), "attic", func(n *Node) error { return n.Found(key, "attic's mesh") })
+		return nil
+	})
+	joins := func(name string, side int) *machine {
+		inv := inviteAs(t, attic, membership.RoleAdmin)
+		return start(side, func(m *machine) error {
+			a, err := Join(t.Context(), m.key, inv, name, "relay/test")
+			if err == nil {
+				m.open(t, a.Mesh, name, func(n *Node) error { return n.Adopt(a) })
+			}
+			return err
+		})
+	}
+	den, shed := joins("den", 1), joins("shed", 1)
+	eventually(t, 20*time.Second, "three alive", func() bool {
+		return seesAlive(attic, 3)() && seesAlive(den, 3)() && seesAlive(shed, 3)() && sameState(attic, den, shed)()
+	})
+	for i, m := range []*machine{attic, den} {
+		if err := m.PutShared("thing", []string{"attic", "den"}[i], i); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, 5*time.Second, "one state", sameState(attic, den, shed))
+	mesh.sever(attic, den, shed)
+	if err := attic.Revoke(den.Self(), false); err != nil {
+		t.Fatal(err)
+	}
+	if err := den.Revoke(attic.Self(), false); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, 5*time.Second, "shed knows", func() bool { return shed.Roster().Revoked(attic.Self()) })
+	// Den is out on attic's side only; shed hears of it from attic's record.
+	mesh.cut.Store(false)
+	for _, s := range attic.Table().List(membership.KindRevocation) {
+		if _, err := shed.Table().Offer(s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, 10*time.Second, "both are out", func() bool {
+		r := shed.Roster()
+		return r.Revoked(attic.Self()) && r.Revoked(den.Self())
+	})
+	eventually(t, 10*time.Second, "their work is shed's", func() bool {
+		for _, id := range []string{"attic", "den"} {
+			if s, ok := shed.Table().Get("thing", id); !ok || s.Author != shed.Self() {
+				return false
+			}
+		}
+		return true
+	})
+}
