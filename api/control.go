@@ -185,7 +185,9 @@ func (c *Control) Handler() http.Handler {
 	mux.HandleFunc("GET /v0/status", atOnce(c, func(r *http.Request) (Status, error) { return c.Status(r.Context()), nil }))
 	mux.HandleFunc("GET /v0/peers", atOnce(c, func(r *http.Request) ([]scheduler.PeerState, error) {
 		peers := c.Scheduler.Peers()
-		c.askInStep(r.Context(), peers)
+		if r.URL.Query().Get("ask") != "no" { // Then it is what this peer knows, at once.
+			c.askInStep(r.Context(), peers)
+		}
 		return peers, nil
 	}))
 	mux.HandleFunc("GET /v0/models", atOnce(c, func(*http.Request) ([]scheduler.ModelState, error) { return c.Scheduler.ModelStates(), nil }))

@@ -2,6 +2,7 @@ package p2p
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -273,6 +274,21 @@ func (n *Node) heedRevocation(roster *membership.Roster) error {
 		n.revoked = now
 	case now.Sub(n.revoked) >= revokedPatience:
 		return ErrRevoked
+	}
+	return nil
+}
+
+// AwaitStanding returns once this peer is not revoked, by the records that it has
+// heard; at once if it never was. It ends with ctx.
+func (n *Node) AwaitStanding(ctx context.Context) error {
+	changed, cancel := n.table.Subscribe()
+	defer cancel()
+	for n.Roster().Revoked(n.self) {
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
 	return nil
 }

@@ -175,7 +175,13 @@ func (p *peerParts) run(ctx context.Context, started func(), closeDoor func() <-
 
 	nodeDone, schedulerDone := make(chan error, 1), make(chan error, 1)
 	go func() { nodeDone <- p.node.Run(nodeCtx) }()
-	go func() { schedulerDone <- p.scheduler.Run(schedulerCtx) }()
+	go func() {
+		if p.node.AwaitStanding(schedulerCtx) != nil { // A machine that was taken out writes nothing.
+			schedulerDone <- nil
+			return
+		}
+		schedulerDone <- p.scheduler.Run(schedulerCtx)
+	}()
 	var nodeErr, schedulerErr error
 	for ready := p.scheduler.Ready(); ; {
 		select {

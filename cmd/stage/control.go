@@ -108,7 +108,7 @@ type Seen struct {
 // `relay peer ls --json` prints.
 func (p *Peer) Sees(ctx context.Context) (map[string]Seen, error) {
 	var list []Seen
-	if err := p.Ask(ctx, "/v0/peers", nil, &list); err != nil {
+	if err := p.Ask(ctx, "/v0/peers?ask=no", nil, &list); err != nil {
 		return nil, err
 	}
 	seen := map[string]Seen{}

@@ -116,7 +116,7 @@ func (s *Stage) Up(ctx context.Context, name string, args ...string) (*Peer, err
 		}
 	}
 	// It says where its door is a moment before its control socket answers.
-	return p, Until(ctx, name+" takes commands", func() bool { return p.Ask(ctx, "/v0/peers", nil, nil) == nil })
+	return p, Until(ctx, name+" takes commands", func() bool { return p.Ask(ctx, "/v0/peers?ask=no", nil, nil) == nil })
 }
 
 // Start starts a peer and does not wait for it; it has no Door.
