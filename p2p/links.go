@@ -62,6 +62,7 @@ type link struct {
 	compared bool          // Records were compared once.
 	doors    []string      // TCP addresses at which it was found to listen.
 	sounded  time.Duration // When such were last looked for.
+	knocked  time.Duration // When they were last tried, to see whether it is dead.
 }
 
 func newLinks(n *Node) *links {
@@ -134,9 +135,12 @@ func (l *links) attend(ctx context.Context, probes *sync.WaitGroup) {
 		}
 		if k.own && k.seen.Doubtful(at) && at-k.asked >= askEvery && k.seen.State(at) != liveness.Gone {
 			k.asked = at
-			doors := k.doors
 			probes.Go(func() { l.askWitnesses(ctx, m.ID, k) })
-			probes.Go(func() { l.knock(ctx, k, doors) })
+			if silence, _ := k.seen.Silence(at); len(k.doors) > 0 && k.knocked < at-silence { // Once in each silence.
+				k.knocked = at
+				doors := k.doors
+				probes.Go(func() { l.knock(ctx, k, doors) })
+			}
 		}
 		if connected && k.answers && len(k.doors) == 0 && at >= k.sounded+soundEvery {
 			k.sounded = at
@@ -168,19 +172,20 @@ func (l *links) attend(ctx context.Context, probes *sync.WaitGroup) {
 	}
 }
 
-// isLonely says whether too few of a peer's neighbours answer for it to lean on
-// them. The lock must be held.
+// isLonely says whether too many of a peer's neighbours are gone for it to lean on
+// the others. Those that are only late may be so because the machines have much to
+// do, and would have more if everybody dialled everybody. The lock must be held.
 func (l *links) isLonely(lay *layout, at time.Duration) bool {
 	if at < surveyPatience {
 		return false
 	}
-	answer := 0
+	there := 0
 	for _, id := range lay.graph.Of(l.n.self) {
-		if k := l.members[id]; k != nil && k.own && k.seen.State(at) == liveness.Alive {
-			answer++
+		if k := l.members[id]; k != nil && k.own && k.seen.State(at) != liveness.Gone {
+			there++
 		}
 	}
-	return answer < fewLinks
+	return there < fewLinks
 }
 
 // refused notes that a member did not let this peer in.

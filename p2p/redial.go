@@ -88,7 +88,6 @@ func (l *links) hurry(now time.Time) {
 		if r.giveUp != nil {
 			r.giveUp()
 		}
-		r.pause = 0
 		soon := r.began.Add(firstRedial)
 		if soon.Before(now) {
 			soon = now
