@@ -69,11 +69,6 @@ func (s *seat) void() {
 func TestTablesConverge(t *testing.T) {
 	w := newWorld(t)
 	people := []person{newPerson(t)}
-	type inv struct {
-		i  Invite
-		s  record.Signed
-		by int
-	}
 	var grants []record.Signed
 	seal := func(p person, g Grant, v uint64, del bool) record.Signed {
 		id, _ := GrantID(p.id, g)
@@ -82,7 +77,6 @@ func TestTablesConverge(t *testing.T) {
 	grants = append(grants, seal(people[0], w.root.GrantAdmin(people[0].id, "f"), 1, false))
 	var gs []Grant
 	gs = append(gs, w.root.GrantAdmin(people[0].id, "f"))
-	var invs []inv
 	for i := range 7 {
 		p := newPerson(t)
 		role := RoleAdmin
@@ -94,7 +88,6 @@ func TestTablesConverge(t *testing.T) {
 		g := w.grant(p, people[i], iv, issued)
 		grants = append(grants, seal(p, g, 1, false), issued)
 		gs = append(gs, g)
-		invs = append(invs, inv{iv, issued, by})
 		people = append(people, p)
 	}
 	full := NewRoster(w.mesh, func() (o []record.Record) {
