@@ -19,7 +19,10 @@ import (
 const (
 	// maxCarried bounds the models that a machine brings along into a mesh, ever.
 	maxCarried = 64
-	// carryEvery is how often an admin is looked for who takes them.
+	// carryFirst is how soon an admin is looked for again who takes them: the mesh
+	// is reached, and this machine's records are heard of, in a moment. The pause
+	// doubles up to carryEvery.
+	carryFirst = 50 * time.Millisecond
 	carryEvery = 3 * time.Second
 	// maxCarryTries is how often one who refuses is asked again: what this
 	// machine holds may not have come to its ears yet.
@@ -59,8 +62,7 @@ func holdsWhole(table *record.Table, id peer.ID, cid string) bool {
 // admin's, else through an admin's peer that is up. It returns nil when that is
 // done, or given up; else ctx has ended.
 func (s *Scheduler) Carry(ctx context.Context, list []Carried) error {
-	tick := time.NewTicker(carryEvery)
-	defer tick.Stop()
+	pause := carryFirst
 	for tries := 0; ; {
 		err := s.carryOnce(ctx, list)
 		if err == nil {
@@ -73,11 +75,14 @@ func (s *Scheduler) Carry(ctx context.Context, list []Carried) error {
 			}
 		}
 		s.log.Info("models not registered yet", "error", err)
+		again := time.NewTimer(pause)
 		select {
 		case <-ctx.Done():
+			again.Stop()
 			return ctx.Err()
-		case <-tick.C:
+		case <-again.C:
 		}
+		pause = min(2*pause, carryEvery)
 	}
 }
 
