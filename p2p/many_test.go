@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/libp2p/go-libp2p/core/peer"
+	blocks "github.com/ipfs/go-block-format"
 
 	"relay/p2p/liveness"
 	"relay/p2p/neighbours"
@@ -44,9 +44,17 @@ func TestFortyPeers(t *testing.T) {
 	if t.Failed() {
 		t.FailNow()
 	}
+	waiting := make(chan string)
 	for i, m := range machines[1:] {
 		m.open(t, m.admission.Mesh, nameOf(i+1), func(node *Node) error {
-			node.Serve(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, node.Name) }), http.NotFoundHandler())
+			answer := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				fmt.Fprint(w, node.Name)
+				if r.URL.Path == "/wait" {
+					waiting <- node.Name
+					<-r.Context().Done()
+				}
+			})
+			node.Serve(answer, answer)
 			return node.Adopt(*m.admission)
 		})
 	}
@@ -67,11 +75,30 @@ func TestFortyPeers(t *testing.T) {
 			t.Errorf("without a link it is listed as %+v", p)
 		}
 	}
-	if body := get(t, asker, asked.Self()); body != asked.Name {
+	if body := get(t, asker.HTTP(asked.Self())); body != asked.Name {
 		t.Errorf("%s answered, not %s", body, asked.Name)
 	}
 	if !asker.links.isLinked(asked.Self()) {
 		t.Error("the connection was not kept for the next request")
+	}
+	keptWhileNeeded(t, asker, asked, waiting)
+
+	asker, asked = unlinkedPair(t, machines)
+	if body := get(t, asker.Control(asked.Self())); body != asked.Name {
+		t.Errorf("%s answered a question, not %s", body, asked.Name)
+	}
+	block := blocks.NewBlock([]byte("a block that nobody has who is linked to the asker"))
+	for _, m := range machines { // All the others: bitswap tries ten of them, and the next ten a minute later.
+		if m != asker && !asker.links.isLinked(m.Self()) {
+			if err := m.blocks.Put(t.Context(), block); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+	defer cancel()
+	if _, err := asker.Fetch(ctx).GetBlock(ctx, block.Cid()); err != nil {
+		t.Errorf("a block of a member without a link: %v", err)
 	}
 
 	dead := machines[n/2]
@@ -97,12 +124,54 @@ func unlinkedPair(t *testing.T, machines []*machine) (a, b *machine) {
 	return nil, nil
 }
 
-func get(t *testing.T, m *machine, from peer.ID) string {
+// keptWhileNeeded: a link that a request has made stays for as long as it runs,
+// and is let go a minute after its last use.
+func keptWhileNeeded(t *testing.T, asker, asked *machine, waiting <-chan string) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	r, _ := http.NewRequestWithContext(ctx, http.MethodGet, "http://replica/wait", nil)
+	var asking sync.WaitGroup
+	asking.Go(func() {
+		if response, err := asker.HTTP(asked.Self()).RoundTrip(r); err == nil {
+			_, _ = io.Copy(io.Discard, response.Body)
+			_ = response.Body.Close()
+		}
+	})
+	<-waiting
+	l := asker.links
+	// unused makes it look as if nothing had needed the link for long.
+	unused := func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		k := l.members[asked.Self()]
+		k.used, k.since = k.used-2*keptUnused, k.since-2*keptUnused
+	}
+	used := func() bool {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return l.now()-l.members[asked.Self()].used < keptUnused
+	}
+	unused()
+	eventually(t, 10*time.Second, "the link is seen to be in use", used)
+	if !l.isLinked(asked.Self()) {
+		t.Error("a link was let go on which a request runs")
+	}
+	cancel()
+	asking.Wait()
+	asker.web.clients[ProtocolHTTP].CloseIdleConnections()
+	eventually(t, 10*time.Second, "the link is let go", func() bool {
+		unused()
+		return !l.isLinked(asked.Self())
+	})
+}
+
+func get(t *testing.T, by http.RoundTripper) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	r, _ := http.NewRequestWithContext(ctx, http.MethodGet, "http://replica/x", nil)
-	response, err := m.HTTP(from).RoundTrip(r)
+	response, err := by.RoundTrip(r)
 	if err != nil {
 		t.Fatal(err)
 	}
