@@ -12,7 +12,6 @@ import (
 // the same moment, by the one peer that there is. None of them is turned away,
 // and all become one mesh.
 func TestACrowdJoinsAtOnce(t *testing.T) {
-	t.Parallel()
 	first := found(t, nameOf(0))
 	inv := invite(t, first, strangersPerAddress)
 	machines := []*machine{first}

@@ -92,6 +92,10 @@ func TestAKilledPeerIsGoneThoughItsConnectionStands(t *testing.T) {
 func TestAPortThatWasNeverOpenSaysNothing(t *testing.T) {
 	t.Parallel()
 	attic, den := byQUIC(t)
+	eventually(t, 10*time.Second, "attic knows where den is", func() bool {
+		addrs, _ := attic.contact(den.Self())
+		return len(addrs) == 2
+	})
 	shut(t, den)
 	l := attic.links
 	l.mu.Lock()

@@ -236,11 +236,12 @@ func (l *links) watch(ctx context.Context, id peer.ID, k *link) {
 func (l *links) answered(id peer.ID, k *link, rtt time.Duration) {
 	l.mu.Lock()
 	before := k.seen.State(l.now())
+	_, ever := k.seen.Silence(l.now())
 	k.seen.Answer(l.now(), rtt)
 	k.told.Hear(l.now(), 0)
 	k.own, k.failed, k.missed = true, false, time.Time{}
 	k.answers, k.redial.pause, k.redial.next, k.refusal = true, 0, time.Time{}, ""
-	if before == liveness.Gone {
+	if ever && before == liveness.Gone {
 		l.hurry(time.Now())
 	}
 	l.mu.Unlock()

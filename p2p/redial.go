@@ -27,28 +27,30 @@ const (
 
 // redial is when a member is dialled again. Its zero value is at once.
 type redial struct {
-	next   time.Time
-	pause  time.Duration
-	failed time.Time          // When it was last dialled in vain.
-	began  time.Time          // When the dial began that runs, or ran last.
-	giveUp context.CancelFunc // Of the dial that runs, else nil.
+	next    time.Time
+	pause   time.Duration
+	failed  time.Time // When it was last dialled in vain.
+	began   time.Time // When the dial began that runs, or ran last.
+	running bool
+	hurried bool // The dial that runs is to be followed by another one at once.
 }
 
 // dial tries a member once. The lock must be held.
 func (l *links) dial(ctx context.Context, id peer.ID, k *link, dials *sync.WaitGroup) {
-	ctx, k.redial.giveUp = context.WithTimeout(ctx, 2*dialTimeout)
-	k.redial.began = time.Now()
+	k.redial.began, k.redial.running = time.Now(), true
 	dials.Go(func() {
+		ctx, cancel := context.WithTimeout(ctx, 2*dialTimeout)
+		defer cancel()
 		shut, err := l.connect(ctx, id, k)
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		given := ctx.Err() == context.Canceled
-		k.redial.giveUp()
-		k.redial.giveUp = nil
-		if err != nil && !given {
-			k.later(shut)
-		}
+		hurried := k.redial.hurried
+		k.redial.running, k.redial.hurried = false, false
 		if err != nil {
+			k.later(shut)
+			if hurried {
+				k.redial.next = time.Now()
+			}
 			l.n.log.Debug("member not reached", "peer", short(id), "error", err)
 		}
 		l.wake()
@@ -68,25 +70,22 @@ func (k *link) later(shut bool) {
 // waited for long.
 func (k *link) dueDial(now time.Time, at time.Duration) bool {
 	r := &k.redial
-	return r.giveUp == nil &&
+	return !r.running &&
 		(!now.Before(r.next) || k.told.State(at) == liveness.Alive && now.Sub(r.failed) >= firstRedial)
 }
 
 // hurry has those tried who are away, since one that was gone is back: what kept
-// it away, a cut, may have kept them away as well. A dial that has waited for long
-// is given up for that: its packets were lost, and it sends the next ones late.
-// The lock must be held.
+// it away, a cut, may have kept them away as well. A dial that runs goes on: it is
+// told by nothing from one that only takes long. The lock must be held.
 func (l *links) hurry(now time.Time) {
 	for id, k := range l.members {
 		r := &k.redial
+		if r.running {
+			r.hurried = true
+			continue
+		}
 		if l.isLinked(id) {
 			continue
-		}
-		if r.giveUp != nil && now.Sub(r.began) < firstRedial {
-			continue
-		}
-		if r.giveUp != nil {
-			r.giveUp()
 		}
 		soon := r.began.Add(firstRedial)
 		if soon.Before(now) {
