@@ -89,7 +89,8 @@ func (c *Control) removePeer(r *http.Request) (RemovedPeer, error) {
 	}
 	found, id, err := c.findMember(q.Name)
 	if out, no := peer.Decode(q.Name); err != nil && no == nil && q.Wipe { // Of one that is out already.
-		gone := scheduler.PeerState{ID: q.Name, Name: c.Members.NameOf(out), State: string(liveness.Gone)}
+		gone := scheduler.PeerState{ID: out.String(), Name: c.Members.NameOf(out), State: string(liveness.Gone),
+			Labels: map[string]string{}, Devices: []scheduler.Device{}, Link: scheduler.LinkState{Path: "none"}}
 		return RemovedPeer{gone, true}, c.Members.Revoke(out, true)
 	}
 	if err != nil {
@@ -101,7 +102,10 @@ func (c *Control) removePeer(r *http.Request) (RemovedPeer, error) {
 	if err := c.Members.Revoke(id, q.Wipe); err != nil || !q.Wipe {
 		return RemovedPeer{PeerState: found}, err
 	}
-	return RemovedPeer{found, true}, c.Members.KeepName(id, found.Name)
+	if err := c.Members.KeepName(id, found.Name); err != nil { // It is out all the same.
+		c.Log.Warn("the name of a machine that was taken out is not kept", "error", err)
+	}
+	return RemovedPeer{found, true}, nil
 }
 
 func (c *Control) leave(r *http.Request) (struct{}, error) {

@@ -320,3 +320,18 @@ type withTable struct {
 }
 
 func (w withTable) Table() *record.Table { return w.table }
+
+// TestANameIsNotTakenForAnID: a machine that calls itself what stands for another
+// one's id is not what is meant by it, and neither is the other without a word.
+func TestANameIsNotTakenForAnID(t *testing.T) {
+	den := scheduler.PeerState{ID: "12D3KooWDENxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxAAAAtail", Name: "den"}
+	for _, name := range []string{"12D3KooWDEN", "AAAAtail"} {
+		if got, err := findPeer([]scheduler.PeerState{den}, name); err != nil || got.ID != den.ID {
+			t.Errorf("%q alone: %q, %v", name, got.ID, err)
+		}
+		other := scheduler.PeerState{ID: "12D3KooWBADxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxBBBBxxxx", Name: name}
+		if got, err := findPeer([]scheduler.PeerState{den, other}, name); err == nil {
+			t.Errorf("%q is taken for %s", name, got.ID)
+		}
+	}
+}

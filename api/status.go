@@ -179,6 +179,12 @@ func (c *Control) meshName() string {
 	return string(c.MeshID)
 }
 
+// mayMean says whether a text stands for an id: a prefix of it, or its end as
+// listings show it.
+func mayMean(id, text string) bool {
+	return text != "" && strings.HasPrefix(id, text) || len(text) >= 4 && strings.HasSuffix(id, text)
+}
+
 // findPeer names one peer by name, id or a unique prefix of either.
 func findPeer(peers []scheduler.PeerState, name string) (scheduler.PeerState, error) {
 	var found []scheduler.PeerState
@@ -186,13 +192,13 @@ func findPeer(peers []scheduler.PeerState, name string) (scheduler.PeerState, er
 		switch {
 		case p.ID == name:
 			return p, nil
-		case p.Name == name, name != "" && (strings.HasPrefix(p.Name, name) || strings.HasPrefix(p.ID, name)):
+		case p.Name == name, name != "" && strings.HasPrefix(p.Name, name), mayMean(p.ID, name):
 			found = append(found, p)
 		}
 	}
 	exact := slices.DeleteFunc(slices.Clone(found), func(p scheduler.PeerState) bool { return p.Name != name })
-	if len(exact) == 1 {
-		return exact[0], nil
+	if len(exact) == 1 && !slices.ContainsFunc(found, func(p scheduler.PeerState) bool { return p.ID != exact[0].ID && mayMean(p.ID, name) }) {
+		return exact[0], nil // But a machine that calls itself what stands for another's id is not taken for it.
 	}
 	switch len(found) {
 	case 0:

@@ -60,6 +60,10 @@ const (
 	// comparisonsWaiting is how many comparisons of one peer are under way here:
 	// one, and the next, which begins when that is over.
 	comparisonsWaiting = 2
+	// Probes that it has answered: two a second, and questions about others.
+	probeBurst = 256
+	probeRate  = 64
+
 	// Comparisons that this peer begins because another one listens anew.
 	answerBurst = 8
 	answerRate  = 0.2
@@ -79,6 +83,7 @@ type allowances struct {
 	roster  *rate.Limiter
 	flood   *rate.Limiter // As an author that sends its own.
 
+	probe     *rate.Limiter
 	begin     *rate.Limiter
 	hasty     *rate.Limiter
 	answer    *rate.Limiter
@@ -96,6 +101,7 @@ func newAllowances() allowances {
 		author:  rate.NewLimiter(authorRate, authorBurst),
 		roster:  rate.NewLimiter(rosterRate, rosterBurst),
 		flood:   rate.NewLimiter(floodRate, floodBurst),
+		probe:   rate.NewLimiter(probeRate, probeBurst),
 		begin:   rate.NewLimiter(beginRate, beginBurst),
 		hasty:   rate.NewLimiter(hastyRate, hastyBurst),
 		answer:  rate.NewLimiter(answerRate, answerBurst),

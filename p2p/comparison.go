@@ -28,7 +28,9 @@ type compared struct {
 	running bool
 	next    *comparison // Asked for and not begun.
 	pace    *rate.Limiter
-	inStep  time.Time // When both had the same records last; zero for never.
+	inStep  time.Time   // When both had the same records last; zero for never.
+	last    *comparison // The last one that went well, and when it ended.
+	ended   time.Time
 }
 
 type comparison struct {
@@ -93,6 +95,11 @@ func (c *comparisons) run(id peer.ID, k *compared) {
 		}
 		now.stats, now.err = c.n.compareOnce(id)
 		close(now.done)
+		if now.err == nil {
+			c.mu.Lock()
+			k.last, k.ended = now, time.Now()
+			c.mu.Unlock()
+		}
 		if now.err == nil || now.stats.BytesIn > 0 || !c.n.links.isLinked(id) {
 			pause = 0
 			continue
@@ -142,15 +149,22 @@ func (n *Node) compareWith(ctx context.Context, id peer.ID) { _, _ = n.compare(c
 
 // InStep compares this peer's records with those of a member now, and says how
 // many that member lacked or had older, which it then has; 0 says that it was in
-// step. It dials nobody. Errors: ErrNotMember, ErrPeerGone, those of record.Sync.
+// step. It dials only whom others say is alive. Errors: ErrNotMember, ErrPeerGone, those of record.Sync.
 func (n *Node) InStep(ctx context.Context, id peer.ID) (behind int, err error) {
 	switch {
 	case id == n.self:
 		return 0, nil
 	case !n.isMember(id):
 		return 0, fmt.Errorf("compare records with %s: %w", short(id), membership.ErrNotMember)
+	case n.links.isUnlinked(id):
+		if err := n.Reach(ctx, id); err != nil {
+			return 0, fmt.Errorf("compare records with %s: %w", n.NameOf(id), err)
+		}
 	case n.host.Network().Connectedness(id) != network.Connected:
 		return 0, fmt.Errorf("compare records with %s: not connected: %w", n.NameOf(id), ErrPeerGone)
+	}
+	if stats, ok := n.compares.recent(id); ok {
+		return stats.Sent, nil
 	}
 	stats, err := n.compare(ctx, id)
 	if err != nil {
@@ -168,4 +182,16 @@ func (n *Node) LastInStep(id peer.ID) (ago time.Duration, ok bool) {
 		return time.Since(k.inStep), true
 	}
 	return 0, false
+}
+
+// recent is what the last comparison with a member found, where the next one would
+// have to wait and that was a moment ago.
+func (c *comparisons) recent(id peer.ID) (record.Stats, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	k := c.of(id)
+	if k.pace.Tokens() >= 1 || k.last == nil || time.Since(k.ended) > 2*time.Second {
+		return record.Stats{}, false
+	}
+	return k.last.stats, true
 }

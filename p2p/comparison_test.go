@@ -2,7 +2,9 @@ package p2p
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
+	"io"
 	"sync"
 	"testing"
 	"time"
@@ -187,4 +189,48 @@ func TestComparisonsAreShared(t *testing.T) {
 	}
 	end(0)
 	all.Wait()
+}
+
+// TestInStepIsAnsweredHoweverOftenItIsAsked: a status that is looked at twice a
+// second does not name a healthy peer as one that did not answer.
+func TestInStepIsAnsweredHoweverOftenItIsAsked(t *testing.T) {
+	t.Parallel()
+	attic := found(t, "attic")
+	den := join(t, invite(t, attic, 1), "den")
+	eventually(t, 10*time.Second, "alive", func() bool { return seesAlive(attic, 2)() && sameState(attic, den)() })
+	tick := time.NewTicker(200 * time.Millisecond)
+	defer tick.Stop()
+	for i := range 40 {
+		<-tick.C
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		_, err := attic.InStep(ctx, den.Self())
+		cancel()
+		if err != nil {
+			t.Fatalf("look %d: %v", i, err)
+		}
+	}
+}
+
+// TestAFloodOfProbes is cut off.
+func TestAFloodOfProbes(t *testing.T) {
+	attic, den := still(t)
+	eventually(t, 20*time.Second, "attic is on den's account", func() bool {
+		s := attic.links.openProbe(t.Context(), den.Self())
+		if s != nil {
+			_ = s.SetDeadline(time.Now().Add(time.Second))
+			var batch []byte
+			for i := range 512 {
+				batch = binary.BigEndian.AppendUint64(append(batch, probeEcho), uint64(i))
+			}
+			go func() { _, _ = io.Copy(io.Discard, s) }()
+			_, _ = s.Write(batch)
+			defer s.Reset()
+		}
+		for _, b := range den.Blamed() {
+			if b.Peer == attic.Self() && b.Until > 0 {
+				return true
+			}
+		}
+		return false
+	})
 }

@@ -326,6 +326,14 @@ func (l *links) unlinked() []peer.ID {
 	return ids
 }
 
+// isUnlinked says whether a member is alive by what others say, and not linked.
+func (l *links) isUnlinked(id peer.ID) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	k := l.members[id]
+	return k != nil && !k.running && !l.isLinked(id) && k.state(l.now()) == liveness.Alive
+}
+
 // compared notes that this peer and a member have the same records.
 func (l *links) compared(id peer.ID) {
 	l.mu.Lock()

@@ -200,13 +200,21 @@ func (l *links) ask(ctx context.Context, witness, about peer.ID) (time.Duration,
 func (l *links) handleProbe(s network.Stream) {
 	l.n.work.run(func() {
 		var told *membership.Roster // Whose members were named last.
+		id := s.Conn().RemotePeer()
 		for l.answerProbe(s, &told) == nil {
+			if !l.n.accounts.allowances(id).probe.Allow() {
+				l.n.accounts.blame(id, ofJunk, errProbes)
+				break
+			}
 		}
 		_ = s.Reset()
 	})
 }
 
-var errProbe = errors.New("not a probe")
+var (
+	errProbe  = errors.New("not a probe")
+	errProbes = errors.New("it probes more often than any peer needs")
+)
 
 func (l *links) answerProbe(s network.Stream, told **membership.Roster) error {
 	_ = s.SetDeadline(time.Now().Add(probeIdle))

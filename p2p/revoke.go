@@ -272,7 +272,8 @@ func (n *Node) heedRevocation(roster *membership.Roster) error {
 		n.revoked = time.Time{}
 	case n.revoked.IsZero():
 		n.revoked = now
-	case now.Sub(n.revoked) >= revokedPatience:
+	case now.Sub(n.revoked) < revokedPatience:
+	case !roster.WipeOrdered(n.self), n.Surveyed(): // What is erased does not come back: everybody is heard first.
 		return ErrRevoked
 	}
 	return nil

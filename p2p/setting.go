@@ -54,7 +54,7 @@ func settingID(id peer.ID, what string) string { return id.String() + "/" + what
 // checkSetting lets settings of a newer release pass that are short and printable.
 func checkSetting(r record.Record) error {
 	owner, what, _ := strings.Cut(r.ID, "/")
-	if _, err := peer.Decode(owner); err != nil || what == "" {
+	if _, err := record.OwnerIsID(owner); err != nil || what == "" {
 		return errors.New("a setting is about a peer and one thing")
 	}
 	var s Setting

@@ -79,7 +79,7 @@ func (s *Scheduler) LastCopies(id string) []string {
 		pulled, elsewhere := false, false
 		for _, h := range v.holdings[m.CID] {
 			pulled = pulled || h.peer == id && h.Whole && h.Pulled
-			elsewhere = elsewhere || h.peer != id && h.Whole && v.peer[h.peer].alive()
+			elsewhere = elsewhere || h.peer != id && h.Whole && v.serves(h.peer) && v.peer[h.peer].alive()
 		}
 		if pulled && !elsewhere {
 			names = append(names, m.shown)

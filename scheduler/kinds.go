@@ -3,6 +3,7 @@ package scheduler
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	cid "github.com/ipfs/go-cid"
@@ -139,6 +140,8 @@ type Placement struct {
 	Text string `cbor:"2,keyasint"`
 	// Reason is why there is no replica, where there is none.
 	Reason string `cbor:"3,keyasint,omitempty"`
+	// Was are the peers that it ran on last, where Peers is empty.
+	Was []string `cbor:"4,keyasint,omitempty"`
 }
 
 const (
@@ -278,10 +281,10 @@ func (r Replica) check() error {
 }
 
 func (p Placement) check() error {
-	if len(p.Peers) > maxListed || len(p.Text) > maxSentence || len(p.Reason) > maxModelName {
+	if len(p.Peers) > maxListed || len(p.Was) > maxListed || len(p.Text) > maxSentence || len(p.Reason) > maxModelName {
 		return fmt.Errorf("%w: a field is too long", errForm)
 	}
-	for _, id := range p.Peers {
+	for _, id := range slices.Concat(p.Peers, p.Was) {
 		if _, err := peer.Decode(id); err != nil {
 			return fmt.Errorf("%w: a placement on what is no peer", errForm)
 		}

@@ -102,6 +102,9 @@ func (l *leading) order(v *view, m *modelView, claim leadership.Fence) {
 		}
 	}
 	order := Placement{Peers: plan.Peers, Text: bounded(plan.Text, maxSentence), Reason: plan.Reason}
+	if len(order.Peers) == 0 {
+		order.Was = last(current.Placement)
+	}
 	version := record.Version{claim.Epoch, claim.Rank, sequence}
 	if err := l.s.Mesh.PutPlacement(m.uid, version, order); err != nil {
 		l.s.log.Warn("placement not written", "model", m.shown, "error", err)
@@ -126,17 +129,23 @@ func (l *leading) snapshot(v *view, m *modelView, now time.Time) placement.Snaps
 	var s placement.Snapshot
 	holders := v.wholeHolders(m.CID)
 	current := v.placements[m.uid]
+	grace := moveTime
+	if slices.ContainsFunc(m.replicas, func(r replicaView) bool {
+		return r.State == StateLoading && !v.peer[r.peer].Draining && v.peer[r.peer].alive()
+	}) {
+		grace = max(grace, m.budget()) // It serves until that one is ready.
+	}
 	for i := range v.peers {
 		p := &v.peers[i]
 		view := placement.Peer{
 			ID: p.id, Name: p.Name, Alive: !p.gone(), Draining: p.advert.Draining, Trust: string(p.Trust),
-			Drained: p.Draining, Grace: now.Sub(l.drained[p.id]) < moveTime, Cordoned: p.Cordoned,
+			Drained: p.Draining, Grace: now.Sub(l.drained[p.id]) < grace, Cordoned: p.Cordoned,
 			Engine: p.adverts && p.advert.NoEngine == "", NoEngine: p.advert.NoEngine,
 			Lent: p.advert.Lent, Free: p.advert.Room, Holds: slices.Contains(holders, p.id), Gone: v.gone(p.id, m.CID),
 		}
 		// An order stands until it is answered.
-		view.Placed = slices.Contains(current.Peers, p.id)
-		view.Runs = view.Placed && current.leader == l.s.self
+		view.Placed = slices.Contains(last(current.Placement), p.id)
+		view.Runs = slices.Contains(current.Peers, p.id) && current.leader == l.s.self
 		for _, r := range m.replicas {
 			if r.peer != p.id {
 				continue
@@ -156,9 +165,6 @@ func (l *leading) snapshot(v *view, m *modelView, now time.Time) placement.Snaps
 			if now.Before(back.until) {
 				view.Failed, view.FailedText = back.reason, back.text
 			}
-			// Where nothing was found in its stead, it is there still: its engine
-			// is started again, also on a peer that is cordoned.
-			view.Placed = view.Placed || len(current.Peers) == 0
 		}
 		s.Peers = append(s.Peers, view)
 	}
@@ -190,4 +196,12 @@ func (l *leading) wentWell(r replicaView, m *modelView, now time.Time) {
 	case now.Sub(back.well) >= provenAfter:
 		delete(l.setback, key)
 	}
+}
+
+// last is where a model is placed, or was before it ran nowhere.
+func last(p Placement) []string {
+	if len(p.Peers) > 0 {
+		return p.Peers
+	}
+	return p.Was
 }

@@ -158,7 +158,8 @@ const (
 	// serve any more.
 	stopTime = 10 * time.Second
 	cutTime  = 500 * time.Millisecond
-	// moveTime is how long a peer that is drained serves on while no other is
+	// moveTime is how long a peer that is drained serves on, longer while another
+	// one loads in its stead, while no other is
 	// ready in its stead. What it runs then finishes its requests (drainTime).
 	moveTime = 2 * time.Minute
 )
