@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	blocks "github.com/ipfs/go-block-format"
+
 	"relay/p2p/liveness"
 	"relay/p2p/neighbours"
 )
@@ -84,6 +86,20 @@ func TestFortyPeers(t *testing.T) {
 	asker, asked = unlinkedPair(t, machines)
 	if body := get(t, asker.Control(asked.Self())); body != asked.Name {
 		t.Errorf("%s answered a question, not %s", body, asked.Name)
+	}
+
+	asker, asked = unlinkedPair(t, machines)
+	block := blocks.NewBlock([]byte("a block that one has who is not linked to the asker"))
+	if err := asked.blocks.Put(t.Context(), block); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	if err := asker.Reach(ctx, asked.Self()); err != nil { // As whoever pulls a model does with its holders.
+		t.Fatal(err)
+	}
+	if _, err := asker.Fetch(ctx).GetBlock(ctx, block.Cid()); err != nil {
+		t.Errorf("a block of a member that was reached for it: %v", err)
 	}
 
 	dead := machines[n/2]

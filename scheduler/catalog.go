@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	cid "github.com/ipfs/go-cid"
@@ -194,6 +195,7 @@ func (s *Scheduler) Pull(ctx context.Context, name string, progress func(content
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // Ends the session of the exchange.
+	s.reachHolders(ctx, v, m)
 	if _, err := s.Content.Pull(ctx, root, m.Bytes, m.Name, s.Mesh.Fetch(ctx), progress); err != nil {
 		return ModelState{}, fmt.Errorf("model %q: %w", m.shown, err)
 	}
@@ -203,6 +205,35 @@ func (s *Scheduler) Pull(ctx context.Context, name string, progress func(content
 	}
 	s.look()
 	return s.Model(m.uid)
+}
+
+const (
+	// reachedHolders bounds the holders of a model that are connected to before it
+	// is pulled, and reachPatience the time for that.
+	reachedHolders = 8
+	reachPatience  = 5 * time.Second
+)
+
+// reachHolders connects to those who have a model whole and are up: in a large
+// mesh few of them have a link to this peer, and blocks are asked for on links.
+func (s *Scheduler) reachHolders(ctx context.Context, v *view, m *modelView) {
+	ctx, cancel := context.WithTimeout(ctx, reachPatience)
+	defer cancel()
+	var dials sync.WaitGroup
+	dialled := 0
+	for _, id := range v.wholeHolders(m.CID) {
+		p := v.peer[id]
+		if p == nil || p.Self || !p.alive() || dialled == reachedHolders {
+			continue
+		}
+		dialled++
+		dials.Go(func() {
+			if err := s.Mesh.Reach(ctx, p.ID); err != nil {
+				s.log.Debug("holder not reached", "peer", p.Name, "error", err)
+			}
+		})
+	}
+	dials.Wait()
 }
 
 func (s *Scheduler) somebodyHas(v *view, m *modelView) error {

@@ -361,6 +361,8 @@ func (p *fakePeer) HTTP(to peer.ID) http.RoundTripper      { return noTripper(to
 func (p *fakePeer) Control(to peer.ID) http.RoundTripper   { return noTripper(to) }
 func (p *fakePeer) Fetch(context.Context) exchange.Fetcher { return nil }
 
+func (p *fakePeer) Reach(context.Context, peer.ID) error { return nil }
+
 // noTripper names the peer that it would reach.
 type noTripper peer.ID
 

@@ -35,6 +35,8 @@ type Mesh interface {
 	HTTP(peer.ID) http.RoundTripper
 	Control(peer.ID) http.RoundTripper
 	Fetch(ctx context.Context) exchange.Fetcher
+	// Reach connects to a member to which there is no link.
+	Reach(ctx context.Context, id peer.ID) error
 }
 
 // Content is what the scheduler needs of the files on this machine.
