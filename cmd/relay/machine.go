@@ -47,6 +47,7 @@ const (
 	keyAdmission = "admission"      // Records of a join that no node has taken in yet.
 	keyCarried   = "carried"        // Models on their way from a mesh that was left.
 	keyPending   = "pending-invite" // Of `relay peer join` while no peer ran.
+	keyLeaving   = "leaving"        // An order to leave the mesh, until that is done.
 	keyWipe      = "wipe"           // What is to be erased, until it is.
 	keyUnshown   = "unshown"        // Set from founding until the mesh's secrets were shown.
 )
@@ -289,17 +290,7 @@ func (m *machine) admit(ctx context.Context, invite membership.Invite, carried [
 // newNode opens the mesh's records, and writes those that founding or joining
 // left to be written.
 func (m *machine) newNode(id membership.MeshID, listen []string) (*p2p.Node, error) {
-	addrs, err := multiaddrs(listen)
-	if err != nil {
-		return nil, err
-	}
-	node, err := p2p.New(p2p.Options{
-		Identity: m.identity, Mesh: id, Storage: m.recordSpace(id), Name: m.Name, Agent: agent(),
-		Kinds:  append(scheduler.Kinds(llama.CheckArgs), keys.RecordKind()),
-		Listen: addrs, Blocks: m.content.Blocks(),
-		MayHave: func(_ peer.ID, trust membership.Trust, _ cid.Cid) bool { return trust == membership.TrustReplicas },
-		Log:     m.log.With("part", "p2p"),
-	})
+	node, err := m.openNode(id, listen)
 	if err != nil {
 		return nil, err
 	}
@@ -308,6 +299,21 @@ func (m *machine) newNode(id membership.MeshID, listen []string) (*p2p.Node, err
 		return nil, err
 	}
 	return node, nil
+}
+
+// openNode opens the mesh's records as they are.
+func (m *machine) openNode(id membership.MeshID, listen []string) (*p2p.Node, error) {
+	addrs, err := multiaddrs(listen)
+	if err != nil {
+		return nil, err
+	}
+	return p2p.New(p2p.Options{
+		Identity: m.identity, Mesh: id, Storage: m.recordSpace(id), Name: m.Name, Agent: agent(),
+		Kinds:  append(scheduler.Kinds(llama.CheckArgs), keys.RecordKind()),
+		Listen: addrs, Blocks: m.content.Blocks(),
+		MayHave: func(_ peer.ID, trust membership.Trust, _ cid.Cid) bool { return trust == membership.TrustReplicas },
+		Log:     m.log.With("part", "p2p"),
+	})
 }
 
 func (m *machine) settleIn(node *p2p.Node, id membership.MeshID) error {
@@ -363,21 +369,3 @@ func (m *machine) alone(id membership.MeshID) (bool, []scheduler.Carried, error)
 }
 
 func agent() string { return "relay/" + version }
-
-// leave takes this machine out of its mesh for good, and then stops the peer:
-// the next start founds a mesh of its own, or joins another. With wipe what it
-// has of the mesh is erased once the peer has stopped.
-func (m *machine) leave(node *p2p.Node, wipe bool, down func()) error {
-	if err := node.Leave(); err != nil {
-		return err
-	}
-	var due map[string]any
-	if wipe {
-		due = map[string]any{keyWipe: wipeOrder{Mesh: node.Mesh}}
-	}
-	if err := m.saveAll(due, keyMesh); err != nil {
-		return err
-	}
-	down()
-	return nil
-}

@@ -101,6 +101,9 @@ func up(ctx context.Context, s settings, join string, stdout, stderr io.Writer) 
 		return err
 	}
 	defer m.close()
+	if err := m.finishLeave(); err != nil {
+		return err
+	}
 	if revoked, err := m.finishWipe(ctx, stdout, true); err != nil || revoked {
 		return cmp.Or(err, p2p.ErrRevoked)
 	}

@@ -43,9 +43,9 @@ func (m *machine) noteWipe(node *p2p.Node) error {
 }
 
 // finishWipe erases what is to be erased, if anything is, tells the mesh, and says
-// on w what it did. Nothing else of this machine may run. revoked says that an
-// admin had ordered it: the machine is then in no mesh. Again is for what an
-// earlier run left to be done: a mesh that cannot be told then either is left be.
+// on w what it did. Nothing else of this machine may run. revoked says that it has
+// erased itself just now, by the order of an admin. Again is for what an earlier
+// run left to be done: a mesh that cannot be told then either is left be.
 func (m *machine) finishWipe(ctx context.Context, w io.Writer, again bool) (revoked bool, err error) {
 	var order wipeOrder
 	if err := m.load(keyWipe, &order); err != nil || order.Mesh == "" {
@@ -54,13 +54,14 @@ func (m *machine) finishWipe(ctx context.Context, w io.Writer, again bool) (revo
 	if !order.Erased {
 		text, err := m.erase(order.Mesh)
 		if err != nil {
-			return order.Revoked, fmt.Errorf("not everything could be erased, the next start goes on with it: %w", err)
+			return false, fmt.Errorf("not everything could be erased, the next start goes on with it: %w", err)
 		}
 		fmt.Fprintln(w, text)
 		order.Erased = true
 		if err := m.saveAll(map[string]any{keyWipe: order}, m.keysOf(order.Mesh)...); err != nil {
-			return order.Revoked, err
+			return false, err
 		}
+		revoked = order.Revoked
 	}
 	if order.Revoked {
 		ctx, cancel := context.WithTimeout(ctx, reportPatience)
@@ -68,11 +69,11 @@ func (m *machine) finishWipe(ctx context.Context, w io.Writer, again bool) (revo
 		if err := p2p.ReportWiped(ctx, m.identity, order.Mesh, order.Peers); err != nil {
 			m.log.Warn("the mesh does not know that this machine has erased itself", "error", err)
 			if !again {
-				return true, nil
+				return revoked, nil
 			}
 		}
 	}
-	return order.Revoked, m.forget(keyWipe)
+	return revoked, m.forget(keyWipe)
 }
 
 // keysOf are the keys of the space "machine" that are about a mesh which is left.
@@ -105,18 +106,25 @@ func (m *machine) erase(id membership.MeshID) (text string, err error) {
 	return erasedText(id, done, m.content.List()), nil
 }
 
-// eraseLogs empties the log that is being written, and deletes the others.
+// eraseLogs empties the log that is being written, and deletes the others. Of a
+// link only the name goes: it may lead to what is not relay's.
 func (m *machine) eraseLogs() error {
-	files, err := filepath.Glob(filepath.Join(m.tree.Log(), "relay.log*"))
-	if err != nil {
+	entries, err := os.ReadDir(m.tree.Log())
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	for _, path := range files {
-		if err := os.Truncate(path, 0); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-		if filepath.Base(path) == "relay.log" {
+	for _, e := range entries {
+		if !strings.HasPrefix(e.Name(), "relay.log") {
 			continue
+		}
+		path := filepath.Join(m.tree.Log(), e.Name())
+		if e.Type().IsRegular() {
+			if err := os.Truncate(path, 0); err != nil {
+				return err
+			}
+			if e.Name() == "relay.log" {
+				continue
+			}
 		}
 		if err := os.Remove(path); err != nil {
 			return err

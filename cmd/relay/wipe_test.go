@@ -138,11 +138,12 @@ func TestWipeGoesOn(t *testing.T) {
 			if err := m.load(keyWipe, &order); err != nil || !order.Erased {
 				t.Errorf("%+v, %v", order, err)
 			}
-			if revoked, err := m.finishWipe(t.Context(), &out, true); err != nil || !revoked {
+			if revoked, err := m.finishWipe(t.Context(), &out, true); err != nil || revoked {
 				t.Errorf("%v, %v", revoked, err)
 			}
-			if revoked, err := m.finishWipe(t.Context(), &out, true); err != nil || revoked {
-				t.Errorf("once it is over: %v, %v", revoked, err)
+			order = wipeOrder{}
+			if err := m.load(keyWipe, &order); err != nil || order.Mesh != "" {
+				t.Errorf("once it is over: %+v, %v", order, err)
 			}
 		})
 	}
@@ -196,5 +197,68 @@ func TestUpFinishesAWipe(t *testing.T) {
 			t.Error(err)
 		}
 		m.close()
+	}
+}
+
+// A machine that has erased itself and has only to tell the mesh so is free to
+// start, and to join another.
+func TestUpGoesOnOnceErased(t *testing.T) {
+	s := settings{stateDir: t.TempDir(), listen: "nonsense"} // So that it ends where a start begins.
+	s.Name, s.Sandbox = "attic", "off"
+	invite, err := membership.NewInvite("aaaaaaaaaaaaaaaa")
+	if err != nil {
+		t.Fatal(err)
+	}
+	invite.Peers = []peer.AddrInfo{deadPeer(t)}
+	m := openTestMachine(t, s)
+	if err := m.save(keyWipe, wipeOrder{Mesh: "bbbbbbbbbbbbbbbb", Revoked: true, Erased: true, Peers: []peer.AddrInfo{deadPeer(t)}}); err != nil {
+		t.Fatal(err)
+	}
+	m.close()
+	var out, warn bytes.Buffer
+	if err := up(t.Context(), s, invite.String(), &out, &warn); err == nil || errors.Is(err, p2p.ErrRevoked) || !strings.Contains(err.Error(), "nonsense") {
+		t.Errorf("%v", err)
+	}
+}
+
+// Logs are emptied in this state folder alone, whatever its name matches, and not
+// through links.
+func TestEraseLogs(t *testing.T) {
+	dir := t.TempDir()
+	s := settings{stateDir: filepath.Join(dir, "relay[1]")}
+	m := openTestMachine(t, s)
+	defer m.close()
+	write := func(path string) string {
+		t.Helper()
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte("a line"), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	current, older := write(filepath.Join(m.tree.Log(), "relay.log")), write(filepath.Join(m.tree.Log(), "relay.log.1"))
+	kept := []string{
+		write(filepath.Join(dir, "relay1", "log", "relay.log")),
+		write(filepath.Join(dir, "mine.log")),
+		write(filepath.Join(m.tree.Log(), "mine.log")),
+	}
+	link := filepath.Join(m.tree.Log(), "relay.log.2")
+	if err := os.Symlink(kept[1], link); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.eraseLogs(); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range kept {
+		if data, err := os.ReadFile(path); err != nil || string(data) != "a line" {
+			t.Errorf("%s: %q, %v", path, data, err)
+		}
+	}
+	for _, path := range []string{older, link} {
+		if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s is still there: %v", path, err)
+		}
+	}
+	if data, err := os.ReadFile(current); err != nil || len(data) > 0 {
+		t.Errorf("in the log: %q, %v", data, err)
 	}
 }

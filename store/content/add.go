@@ -15,7 +15,8 @@ import (
 
 // Add registers the file at path as content, where it lies. The file is read
 // once, on all cores, and not copied; a file that was added before and has not
-// changed since is not read again. progress may be nil; it is called from one
+// changed since is not read again. What is added belongs to its owner from then
+// on, also where a pull had put it. progress may be nil; it is called from one
 // goroutine at a time and not after Add returned.
 //
 // It fails with ErrFileInvalid when path names no readable regular file, with
@@ -33,13 +34,34 @@ func (s *Store) Add(ctx context.Context, path string, progress func(Progress)) (
 		return Content{}, err
 	}
 	if f.known != nil {
-		return contentOf(f.known, nil), nil
+		known, err := s.disown(f.known.ID)
+		if err != nil {
+			return Content{}, fmt.Errorf("%s: %w", path, err)
+		}
+		return contentOf(known, nil), nil
 	}
 	rec := &file{Bytes: f.stamp.Size, Path: path, Stamp: f.stamp}
 	if err := s.register(rec, f.leaves); err != nil {
 		return Content{}, fmt.Errorf("%s: %w", path, err)
 	}
 	return contentOf(rec, nil), nil
+}
+
+// disown notes that a registered file is its owner's, whoever put it there, and
+// returns its record.
+func (s *Store) disown(id uint64) (*file, error) {
+	s.tables.Lock()
+	defer s.tables.Unlock()
+	known := s.fileByID(id)
+	if known == nil {
+		return nil, fmt.Errorf("%w: it was removed while it was added; add it again", ErrFileChanged)
+	}
+	if !known.Pulled {
+		return known, nil
+	}
+	own := *known
+	own.Pulled = false
+	return &own, s.saveFile(&own)
 }
 
 // hashed is a file that was read: its stamp and leaves, or the record that it
@@ -121,8 +143,9 @@ func (s *Store) register(rec *file, leaves []digest, with ...store.Write) error 
 	rec.Root = root.cid()
 	before := s.fileByPath(rec.Path)
 	if before != nil && before.Root == rec.Root && rec.ID == 0 {
-		// The same bytes under a new time: only the stamp is new.
-		rec.ID, rec.State, rec.Pulled = before.ID, stateWhole, before.Pulled
+		// The same bytes under a new time: only the stamp is new. Where they had
+		// been pulled, they may be somebody's own by now.
+		rec.ID, rec.State = before.ID, stateWhole
 		return s.saveFile(rec, with...)
 	}
 	var counter []store.Write

@@ -1,9 +1,13 @@
 package content
 
 import (
+	"errors"
 	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	blocks "github.com/ipfs/go-block-format"
 )
@@ -69,5 +73,157 @@ func TestErase(t *testing.T) {
 	}
 	if keys := space.leftovers(); len(keys) > 0 {
 		t.Errorf("left in the tables: %q", keys)
+	}
+}
+
+// pulledFile is a file that was pulled into a store, of randomBytes(1, 300).
+func pulledFile(t *testing.T, to *Store) Content {
+	t.Helper()
+	p, held := holder(t, randomBytes(1, 300))
+	c, err := to.Pull(t.Context(), held.CID, 300, "pulled", p, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// What its owner adds is not erased, also where a pull had put the same bytes.
+func TestEraseKeepsWhatWasAddedOverAPull(t *testing.T) {
+	for name, put := range map[string]func(path string) error{
+		"the pulled file itself": func(string) error { return nil },
+		"under a new time":       func(path string) error { return os.Chtimes(path, time.Time{}, time.Now().Add(time.Hour)) },
+		"a copy in its place":    func(path string) error { return os.Rename(newFile(t, randomBytes(1, 300)), path) },
+	} {
+		to, _ := testStore(t)
+		c := pulledFile(t, to)
+		if err := put(c.Path); err != nil {
+			t.Fatal(err)
+		}
+		if added, err := to.Add(t.Context(), c.Path, nil); err != nil || !added.InPlace || added.CID != c.CID {
+			t.Errorf("%s: added: %+v, %v", name, added, err)
+		}
+		to = newStore(t, to.opt)
+		if done, err := to.Erase(); err != nil || done.Files+len(done.Kept) > 0 {
+			t.Errorf("%s: %+v, %v", name, done, err)
+		}
+		holds(t, to, c.CID, randomBytes(1, 300))
+	}
+}
+
+// A file that could not be deleted is not forgotten: Erase fails until it is gone,
+// and does not take what has come in its place.
+func TestEraseOfWhatCannotBeDeleted(t *testing.T) {
+	locked := errors.New("locked")
+	for name, restart := range map[string]bool{"by the same start": false, "by the next start": true} {
+		to, space := testStore(t)
+		c := pulledFile(t, to)
+		to.opt.remove = func(string) error { return locked }
+		for range 2 {
+			if done, err := to.Erase(); !errors.Is(err, locked) || !errors.Is(err, ErrUnusable) || done.Files > 0 {
+				t.Errorf("%s: %+v, %v", name, done, err)
+			}
+			if restart {
+				to = newStore(t, to.opt)
+			}
+		}
+		to.opt.remove = os.Remove
+		if done, err := to.Erase(); err != nil || done.Files != 1 || done.Bytes != 300 {
+			t.Errorf("%s: %+v, %v", name, done, err)
+		}
+		if _, err := os.Lstat(c.Path); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if keys := space.leftovers(); len(keys) > 0 {
+			t.Errorf("%s: left in the tables: %q", name, keys)
+		}
+	}
+}
+
+// A deletion that was put off is not that of what lies there by then.
+func TestPutOffDeletionKeepsWhatIsNotRelays(t *testing.T) {
+	for name, put := range map[string]func(s *Store, path string) error{
+		"other bytes": func(_ *Store, path string) error { return os.Rename(newFile(t, []byte("mine now")), path) },
+		"added since": func(s *Store, path string) error { _, err := s.Add(t.Context(), path, nil); return err },
+	} {
+		for _, restart := range []bool{false, true} {
+			to, _ := testStore(t)
+			c := pulledFile(t, to)
+			to.opt.remove = func(string) error { return errors.New("locked") }
+			if err := to.Remove(c.CID, true); err == nil {
+				t.Fatal("it was removed")
+			}
+			to.opt.remove = os.Remove
+			if err := put(to, c.Path); err != nil {
+				t.Fatal(err)
+			}
+			if restart {
+				to = newStore(t, to.opt)
+			}
+			if done, err := to.Erase(); err != nil || done.Files > 0 {
+				t.Errorf("%s: %+v, %v", name, done, err)
+			}
+			if _, err := os.Lstat(c.Path); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	}
+}
+
+// With its disk not mounted nothing is known to be deleted, nor after a start.
+func TestEraseWithoutTheFolder(t *testing.T) {
+	to, _ := testStore(t)
+	pulledFile(t, to)
+	p, held := holder(t, randomBytes(2, 300))
+	p.reply = func(n int, b blocks.Block) []blocks.Block {
+		if n > 5 {
+			return nil
+		}
+		return []blocks.Block{b}
+	}
+	if _, err := to.Pull(t.Context(), held.CID, 300, "unfinished", p, nil); err == nil {
+		t.Fatal("this pull was to fail")
+	}
+	if err := os.Rename(to.dir, to.dir+".away"); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		done, err := to.Erase()
+		if !errors.Is(err, ErrUnusable) || !strings.Contains(err.Error(), to.dir+" is missing") || done.Files+done.Unfinished+len(done.Kept) > 0 {
+			t.Errorf("%+v, %v", done, err)
+		}
+		to = newStore(t, to.opt)
+	}
+	if err := os.Rename(to.dir+".away", to.dir); err != nil {
+		t.Fatal(err)
+	}
+	if done, err := to.Erase(); err != nil || done.Files != 1 || done.Unfinished != 1 {
+		t.Errorf("%+v, %v", done, err)
+	}
+	if left := files(t, to.dir); len(left) > 0 {
+		t.Errorf("in the models folder: %q", left)
+	}
+}
+
+// What has taken the place of a pulled file is said to be kept, and is: a link,
+// and what it leads to, also where that is the pulled file; a folder.
+func TestEraseKeepsWhatIsNoFile(t *testing.T) {
+	for name, put := range map[string]func(far, path string) error{
+		"link":   os.Symlink,
+		"folder": func(_, path string) error { return os.Mkdir(path, 0o700) },
+	} {
+		to, _ := testStore(t)
+		c := pulledFile(t, to)
+		far := filepath.Join(t.TempDir(), "far")
+		if err := errors.Join(os.Rename(c.Path, far), put(far, c.Path)); err != nil {
+			t.Fatal(err)
+		}
+		if done, err := to.Erase(); err != nil || done.Files > 0 || !slices.Equal(done.Kept, []string{c.Path}) {
+			t.Errorf("%s: %+v, %v", name, done, err)
+		}
+		for _, path := range []string{far, c.Path} {
+			if _, err := os.Lstat(path); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
 	}
 }

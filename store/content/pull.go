@@ -203,6 +203,9 @@ func (f *flight) begin(ctx context.Context) (*partial, Content, error) {
 	if content, err := f.s.Get(f.root); err == nil && content.Complete {
 		return nil, content, nil
 	}
+	if err := os.MkdirAll(f.s.dir, 0o700); err != nil {
+		return nil, Content{}, unusable(f.s.dir, err)
+	}
 	rec, err := f.s.partialOf(f.root)
 	if err != nil {
 		return nil, Content{}, err
@@ -215,9 +218,6 @@ func (f *flight) begin(ctx context.Context) (*partial, Content, error) {
 			rec.Bytes = f.bytes
 		}
 		return rec, Content{}, nil
-	}
-	if err := os.MkdirAll(f.s.dir, 0o700); err != nil {
-		return nil, Content{}, unusable(f.s.dir, err)
 	}
 	if f.bytes >= 0 {
 		if _, err := f.s.newPlan(f.root, f.bytes); err != nil {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 
 	"github.com/ipfs/go-cid"
 
@@ -45,7 +44,7 @@ func (s *Store) removeFile(f *file, del bool) error {
 	if del && store.IsDiskFull(err) {
 		// The very file may be what fills the disk. Without it the record is that
 		// of a file that vanished, which is no harm.
-		if err := os.Remove(f.Path); err != nil {
+		if err := s.opt.remove(f.Path); err != nil {
 			return unusable(s.dir, err)
 		}
 		err = s.space.Apply([]store.Write{record})
@@ -61,7 +60,7 @@ func (s *Store) removeFile(f *file, del bool) error {
 // a crash at any point. The caller holds tables.
 func (s *Store) finishRemoval(f *file) error {
 	if f.Delete && f.Pulled {
-		if err := os.Remove(f.Path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := s.opt.remove(f.Path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return unusable(s.dir, err)
 		}
 	}
@@ -69,6 +68,33 @@ func (s *Store) finishRemoval(f *file) error {
 		return err
 	}
 	return s.space.Apply([]store.Write{{Key: keyFile(f.ID), Delete: true}})
+}
+
+// resumeRemoval goes on with a removal that was cut off, or that failed. Its file
+// is deleted if it is still the one that was pulled and nobody has registered it
+// since. The caller holds tables.
+func (s *Store) resumeRemoval(f *file) (deleted bool, err error) {
+	rest := *f
+	if f.Delete {
+		ours, _, err := f.look()
+		if err != nil {
+			return false, err
+		}
+		rest.Delete = ours && s.fileByPath(f.Path) == nil
+	}
+	return rest.Delete, s.finishRemoval(&rest)
+}
+
+// removals are the files whose removal was begun.
+func (s *Store) removals() ([]*file, error) {
+	var list []*file
+	err := s.space.Scan([]byte{tableFiles}, func(_, value []byte) error {
+		if f, err := parseFile(value); err == nil && f.State == stateRemoving {
+			list = append(list, f)
+		}
+		return nil // What cannot be read, load has said.
+	})
+	return list, err
 }
 
 // dropTables deletes the references, and the inner nodes that nobody else uses,

@@ -19,7 +19,8 @@ import (
 type Options struct {
 	// Space is where the tables are kept. Required.
 	Space Space
-	// Dir is the folder of pulled models; made where it is missing. Required.
+	// Dir is the folder of pulled models; made where it is missing, by New only if
+	// nothing that was pulled belongs there. Required.
 	Dir string
 	// HashOnRead makes every block be hashed before it is handed out, also when
 	// its file has not changed.
@@ -35,6 +36,7 @@ type Options struct {
 	free        func(path string) (free, total uint64, err error)
 	allocate    func(f *os.File, size int64) error
 	sync        func(f *os.File) error
+	remove      func(path string) error
 	commitBytes int64
 	commitEvery time.Duration
 }
@@ -81,6 +83,9 @@ func (o Options) withDefaults() Options {
 	if o.sync == nil {
 		o.sync = syncData
 	}
+	if o.remove == nil {
+		o.remove = os.Remove
+	}
 	if o.commitBytes == 0 {
 		o.commitBytes = defaultCommitBytes
 	}
@@ -122,9 +127,6 @@ func New(opt Options) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrUnusable, err)
 	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, unusable(dir, err)
-	}
 	s := &Store{
 		opt: opt, dir: dir, layout: opt.layout, log: opt.Logger, space: opt.Space,
 		files: map[uint64]*file{}, pulls: map[cid.Cid]*flight{},
@@ -132,7 +134,41 @@ func New(opt Options) (*Store, error) {
 	if err := s.load(); err != nil {
 		return nil, err
 	}
+	awaited, err := s.pulledInto(dir)
+	if err != nil {
+		return nil, err
+	}
+	if awaited {
+		return s, nil // Where it is missing, its disk may not be mounted: an empty one would hide that.
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, unusable(dir, err)
+	}
 	return s, nil
+}
+
+// pulledInto says whether something that was pulled, wholly or in part, belongs
+// into a folder.
+func (s *Store) pulledInto(dir string) (bool, error) {
+	partials, err := s.partials()
+	if err != nil {
+		return false, err
+	}
+	removals, err := s.removals()
+	if err != nil {
+		return false, err
+	}
+	for _, p := range partials {
+		if filepath.Dir(p.Part) == dir {
+			return true, nil
+		}
+	}
+	for _, f := range append(removals, s.pulledFiles()...) {
+		if f.Pulled && filepath.Dir(f.Path) == dir {
+			return true, nil
+		}
+	}
+	return false, nil
 }
 
 // load reads the file table and finishes removals, and takes back additions,
@@ -182,7 +218,7 @@ func (s *Store) load() error {
 			}
 			continue
 		}
-		if err := s.finishRemoval(f); err != nil {
+		if _, err := s.resumeRemoval(f); err != nil {
 			s.log.Warn("removal could not be finished", "path", f.Path, "error", err)
 		}
 	}
