@@ -13,14 +13,19 @@ import (
 
 	"relay/p2p"
 	"relay/p2p/membership"
+	"relay/store"
 )
 
 // An order to leave is gone on with by the next start, whatever was done of it
-// when the machine died, also where the machine had founded the mesh.
+// when the machine died, whether or not it had founded the mesh.
 func TestLeaveGoesOn(t *testing.T) {
-	for name, begin := range map[string]func(*p2p.Node) error{
-		"nothing was done": func(*p2p.Node) error { return nil },
-		"it had left":      func(node *p2p.Node) error { return node.Leave() },
+	for name, begin := range map[string]func(*machine, *p2p.Node) error{
+		"nothing was done":     func(*machine, *p2p.Node) error { return nil },
+		"the founder had left": func(_ *machine, node *p2p.Node) error { return node.Leave() },
+		"another had left": func(m *machine, node *p2p.Node) error {
+			key, err := membership.NewMeshKey() // Of another mesh.
+			return errors.Join(err, store.WriteSecret(m.tree.MeshKey(), key.Seed()), node.Leave())
+		},
 	} {
 		for _, wipe := range []bool{false, true} {
 			dir := t.TempDir()
@@ -33,7 +38,7 @@ func TestLeaveGoesOn(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := errors.Join(m.save(keyLeaving, leaveOrder{Mesh: id, Wipe: wipe}), begin(node)); err != nil {
+			if err := errors.Join(m.save(keyLeaving, leaveOrder{Mesh: id, Wipe: wipe}), begin(m, node)); err != nil {
 				t.Fatal(err)
 			}
 			node.Close()
@@ -116,5 +121,32 @@ func TestLeaveOfTheLastAdmin(t *testing.T) {
 	}
 	if _, err := os.Stat(pulled); errors.Is(err, fs.ErrNotExist) {
 		t.Error("the pulled model is gone")
+	}
+}
+
+// A machine that cannot note the order does not leave.
+func TestLeaveNotesTheOrderFirst(t *testing.T) {
+	open := func() *machine {
+		s := settings{stateDir: t.TempDir(), apiKey: "rk-x"}
+		s.Name = "attic"
+		return openTestMachine(t, s)
+	}
+	m, forgetful := open(), open()
+	defer m.close()
+	if err := m.found("a mesh"); err != nil {
+		t.Fatal(err)
+	}
+	id, _ := m.mesh()
+	node, err := m.newNode(id, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer node.Close()
+	forgetful.close() // Its database, while the node's goes on.
+	if err := forgetful.leave(node, false, func() { t.Error("it stops") }); err == nil {
+		t.Error("it has left")
+	}
+	if _, in := node.Member(node.Self()); !in {
+		t.Error("it is not a member any more")
 	}
 }
