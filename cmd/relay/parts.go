@@ -175,13 +175,7 @@ func (p *peerParts) run(ctx context.Context, started func(), closeDoor func() <-
 
 	nodeDone, schedulerDone := make(chan error, 1), make(chan error, 1)
 	go func() { nodeDone <- p.node.Run(nodeCtx) }()
-	go func() {
-		if p.node.AwaitStanding(schedulerCtx) != nil { // A machine that was taken out writes nothing.
-			schedulerDone <- nil
-			return
-		}
-		schedulerDone <- p.scheduler.Run(schedulerCtx)
-	}()
+	go func() { schedulerDone <- p.schedule(schedulerCtx) }()
 	var nodeErr, schedulerErr error
 	for ready := p.scheduler.Ready(); ; {
 		select {
@@ -210,6 +204,20 @@ func (p *peerParts) run(ctx context.Context, started func(), closeDoor func() <-
 		}
 		return errors.Join(nodeErr, schedulerErr)
 	}
+}
+
+// schedule runs the scheduler of a machine that is a member. One that was taken
+// out may write nothing, and its node says so; what that is to the scheduler is
+// no news.
+func (p *peerParts) schedule(ctx context.Context) error {
+	if p.node.AwaitStanding(ctx) != nil {
+		return nil
+	}
+	err := p.scheduler.Run(ctx)
+	if err == nil || p.node.AwaitStanding(ctx) != nil {
+		return nil
+	}
+	return err
 }
 
 const (
