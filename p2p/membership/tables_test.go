@@ -174,6 +174,10 @@ func TestTablesConverge(t *testing.T) {
 				}
 			}
 		}
+		for _, s := range seats { // Those are an admin's to take over, and nobody writes here.
+			roster := s.roster()
+			_ = s.table.Void(func(r record.Record) bool { return ruleOf[r.Kind] == record.Shared && roster.Stranded(r.Author) })
+		}
 		for _, s := range seats[1:] {
 			if s.table.Root() != seats[0].table.Root() || !slices.Equal(s.roster().Members(), seats[0].roster().Members()) {
 				for _, x := range seats {
