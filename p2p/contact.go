@@ -28,7 +28,7 @@ type Contact struct {
 	// Agent is the program and version.
 	Agent string `cbor:"3,keyasint,omitempty"`
 	// Instance tells one run of the peer from another, and Since is the
-	// incarnation with which it began: see lookForTwin.
+	// incarnation with which it came to the mesh, 0 before: see lookForTwin.
 	Instance []byte `cbor:"4,keyasint,omitempty"`
 	Since    uint64 `cbor:"5,keyasint,omitempty"`
 }

@@ -45,7 +45,7 @@ func TestIdleTrafficIsFlat(t *testing.T) {
 // variable that asks for it.
 func TestIdle200(t *testing.T) {
 	if os.Getenv("RELAY_BENCH_IDLE") == "" {
-		t.Skip("a benchmark: RELAY_BENCH_IDLE=1 runs it, for about a minute")
+		t.Skip("a benchmark: RELAY_BENCH_IDLE=1 runs it, for some minutes")
 	}
 	fmt.Printf("BENCH name=idle_bytes_s_200_sim value=%.0f unit=B/s\n", idle(t, 200))
 }

@@ -240,10 +240,8 @@ func (n *Node) handleJoin(s network.Stream) {
 func (n *Node) revocation(id peer.ID) [][]byte {
 	var records [][]byte
 	for _, key := range n.Roster().Revocations(id) {
-		author, _, _ := strings.Cut(strings.TrimPrefix(key, membership.KindRevocation+"/"), "/")
-		by, err := peer.Decode(author)
-		if raw, ok := n.table.Raw(key); ok && err == nil {
-			records = append(append(records, n.chain(by)...), raw)
+		if s, ok := n.table.Get(membership.KindRevocation, strings.TrimPrefix(key, membership.KindRevocation+"/")); ok {
+			records = append(append(records, n.chain(s.Author)...), s.Raw)
 		}
 	}
 	return records[:min(len(records), maxChain)]

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/peer"
-	ma "github.com/multiformats/go-multiaddr"
 
 	"relay/p2p/liveness"
 	"relay/p2p/membership"
@@ -81,7 +80,7 @@ func (l *links) wake() {
 }
 
 // lost notes that a connection ended: a reason to probe now.
-func (l *links) lost(id peer.ID, _ ma.Multiaddr) {
+func (l *links) lost(id peer.ID) {
 	l.mu.Lock()
 	if k := l.members[id]; k != nil {
 		if k.answers { // One that never did is dialled at the pace of those who are away.
@@ -319,7 +318,7 @@ func (l *links) unlinked() []peer.ID {
 	defer l.mu.Unlock()
 	var ids []peer.ID
 	for id, k := range l.members {
-		if !k.running && k.state(l.now()) == liveness.Alive {
+		if k.far(l.now()) {
 			ids = append(ids, id)
 		}
 	}
@@ -331,8 +330,11 @@ func (l *links) isUnlinked(id peer.ID) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	k := l.members[id]
-	return k != nil && !k.running && !l.isLinked(id) && k.state(l.now()) == liveness.Alive
+	return k != nil && k.far(l.now()) && !l.isLinked(id)
 }
+
+// far says whether a member is alive that this peer does not watch itself.
+func (k *link) far(now time.Duration) bool { return !k.running && k.state(now) == liveness.Alive }
 
 // compared notes that this peer and a member have the same records.
 func (l *links) compared(id peer.ID) {

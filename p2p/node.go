@@ -337,5 +337,5 @@ func (n *Node) knownAsStranger(c network.Conn) bool {
 
 func (n *Node) disconnected(c network.Conn) {
 	n.gate.left(c)
-	n.links.lost(c.RemotePeer(), c.RemoteMultiaddr())
+	n.links.lost(c.RemotePeer())
 }

@@ -82,8 +82,8 @@ func (n *Node) adopt(target peer.ID, fate inviteFate) (stuck []record.Signed, er
 		var err error
 		switch {
 		case s.Kind == membership.KindErased:
-			if _, whom, ok := strings.Cut(s.ID, "/"); ok && !s.Deleted {
-				_, err = n.table.PutOwned(membership.KindErased, n.self.String()+"/"+whom, nil)
+			if whom, no := membership.JudgementTarget(s.ID); no == nil && !s.Deleted {
+				_, err = n.table.PutOwned(membership.KindErased, membership.JudgementID(n.self, whom), nil)
 			}
 		case isJudgement(s.Kind):
 			err = n.adoptJudgement(roster, s)
@@ -158,8 +158,7 @@ func isJudgement(kind string) bool {
 // adoptJudgement writes a judgement of somebody else's about a peer in this
 // peer's name.
 func (n *Node) adoptJudgement(roster *membership.Roster, s record.Signed) error {
-	_, whom, _ := strings.Cut(s.ID, "/")
-	about, err := record.OwnerIsID(whom)
+	about, err := membership.JudgementTarget(s.ID)
 	if err != nil || about == n.self || about == s.Author || !roster.Proven(about) {
 		return nil
 	}
@@ -297,7 +296,7 @@ func (n *Node) AwaitStanding(ctx context.Context) error {
 // takeOverStranded writes again, where this peer is an admin, what those had
 // written for all who have put one another out.
 func (n *Node) takeOverStranded(roster *membership.Roster) {
-	if m, _ := roster.Member(n.self); m.Role != membership.RoleAdmin || !roster.Judged() {
+	if m, _ := roster.Member(n.self); m.Role != membership.RoleAdmin || !roster.AnyStranded() {
 		return
 	}
 	for _, s := range n.table.All() {

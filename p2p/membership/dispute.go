@@ -56,8 +56,8 @@ const maxKnots = 64
 // settle decides which judgements count, and returns who is proven then. Those
 // of an admin count; those of one who was limited are void, but for those
 // against whoever limited it: of two that revoke one another both are out.
-// Where rights hang on one another in a ring, the judgement of the one nearest
-// to the mesh key is heard first.
+// Where rights hang on one another in a ring, the judgement of the one who became
+// an admin by the fewest acts is heard first.
 func (d *dispute) settle() *closure {
 	for knots := 0; slices.Contains(d.verdicts, open); {
 		switch {
@@ -104,7 +104,7 @@ func (d *dispute) answer(most *closure, j *judgement) verdict {
 	if !in || j.author == j.target {
 		return void
 	}
-	was, answers := verdict(void), verdict(void)
+	was, answers := void, void
 	if m.Role == RoleAdmin {
 		was = counts
 	}

@@ -204,8 +204,7 @@ func checkAdmission(r record.Record) error {
 }
 
 func checkErased(r record.Record) error {
-	_, target, _ := strings.Cut(r.ID, "/")
-	if _, err := record.OwnerIsID(target); err != nil {
+	if _, err := JudgementTarget(r.ID); err != nil {
 		return err
 	}
 	if len(r.Payload) > 0 {

@@ -50,6 +50,13 @@ type Policy struct {
 // a policy for it.
 func JudgementID(author, target peer.ID) string { return author.String() + "/" + target.String() }
 
+// JudgementTarget is the peer that the id of a judgement, or of an erasure, is
+// about.
+func JudgementTarget(id string) (peer.ID, error) {
+	_, target, _ := strings.Cut(id, "/")
+	return record.OwnerIsID(target)
+}
+
 // judgement is a revocation or a policy, read.
 type judgement struct {
 	key            string // Of the record.
@@ -74,8 +81,7 @@ func (j *judgement) outranks(o *judgement) bool {
 }
 
 func readJudgement(rec record.Record) (judgement, bool) {
-	_, text, _ := strings.Cut(rec.ID, "/")
-	target, err := peer.Decode(text)
+	target, err := JudgementTarget(rec.ID)
 	if err != nil || rec.Deleted {
 		return judgement{}, false
 	}
@@ -99,8 +105,7 @@ func readJudgement(rec record.Record) (judgement, bool) {
 
 // checkTarget checks the id of a judgement.
 func checkTarget(r record.Record) (peer.ID, error) {
-	_, target, _ := strings.Cut(r.ID, "/")
-	id, err := record.OwnerIsID(target)
+	id, err := JudgementTarget(r.ID)
 	if err == nil && r.Deleted {
 		err = fmt.Errorf("%w: it cannot be taken back", errForm)
 	}

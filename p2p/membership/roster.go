@@ -48,12 +48,12 @@ type claimed struct {
 	facts
 }
 
-// NewRoster evaluates the membership, admission, revocation and invite records of
-// a mesh, deleted ones included. It starts from what the mesh key signed and adds
-// whoever is proven by those already in, so that no ring of members can vouch
-// for itself. Records only ever add to who is proven, but for revocations, and
-// for a countersignature that its own author takes back: no right ends with the
-// act that it allows.
+// NewRoster evaluates the membership, admission, invite, revocation, policy and
+// erased records of a mesh, deleted ones included. It starts from what the mesh
+// key signed and adds whoever is proven by those already in, so that no ring of
+// members can vouch for itself. Records only ever add to who is proven, but for
+// judgements, and for a countersignature that its own author takes back: no right
+// ends with the act that it allows.
 func NewRoster(mesh MeshID, records []record.Record) *Roster {
 	return NewJudge(mesh).Roster(records)
 }
@@ -81,10 +81,8 @@ func (j *Judge) Roster(records []record.Record) *Roster {
 				judgements = append(judgements, v)
 			}
 		case KindErased:
-			if _, target, ok := strings.Cut(rec.ID, "/"); ok && !rec.Deleted {
-				if id, err := peer.Decode(target); err == nil {
-					r.erased[id] = true
-				}
+			if id, err := JudgementTarget(rec.ID); err == nil && !rec.Deleted {
+				r.erased[id] = true
 			}
 		case KindInvite:
 			var i Issue
@@ -233,6 +231,16 @@ func (r *Roster) Stranded(id peer.ID) bool {
 	return out
 }
 
+// AnyStranded says whether anybody is.
+func (r *Roster) AnyStranded() bool {
+	for id := range r.about {
+		if r.Stranded(id) {
+			return true
+		}
+	}
+	return false
+}
+
 // Stands says whether a record that was taken is still one that would be. Rights
 // only ever grow but by judgements; placements stay, since their epochs must not
 // be counted anew and the next leader overrules them.
@@ -325,13 +333,12 @@ const maxAdopted = 1000
 // countersignature too; of each invite no more than it allows, the earliest.
 func (r *Roster) leaning(target peer.ID, invites bool) (ids []string) {
 	var by []claimed
-	for _, c := range r.claims {
-		verdict, _ := r.judge(c)
+	for _, c := range r.order {
 		leans := slices.Contains(c.leans, target)
 		if invites && c.member.Role != RoleAdmin {
 			leans = len(c.leans) > 0 && c.leans[leanAuthor] == target
 		}
-		if leans && verdict == record.Allowed && !r.withdrawn[c.admission] {
+		if leans && !r.withdrawn[c.admission] {
 			by = append(by, c)
 		}
 	}
