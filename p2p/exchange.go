@@ -24,7 +24,7 @@ func newExchange(ctx context.Context, n *Node) *blockExchange {
 		bitswap.MaxOutstandingBytesPerPeer(outstandingBytes),
 		bitswap.WithPeerBlockRequestFilter(func(id peer.ID, c cid.Cid) bool {
 			m, ok := n.Member(id)
-			return ok && n.MayHave(id, m.Trust, c)
+			return ok && n.MayHave(id, m.Trust, c, 0, 0)
 		}),
 	)}
 }

@@ -60,10 +60,12 @@ func testLog(t *testing.T, name string) *slog.Logger {
 func (m *machine) options(t *testing.T, mesh membership.MeshID, name string) Options {
 	return Options{
 		Identity: m.key, Mesh: mesh, Storage: m.storage, Name: name, Agent: agent, Blocks: m.blocks, Kinds: m.kinds,
-		MayHave: func(_ peer.ID, trust membership.Trust, _ cid.Cid) bool { return trust == membership.TrustReplicas },
-		Listen:  m.listen,
-		host:    m.sim,
-		Log:     testLog(t, name),
+		MayHave: func(_ peer.ID, trust membership.Trust, _ cid.Cid, _, _ int64) bool {
+			return trust == membership.TrustReplicas
+		},
+		Listen: m.listen,
+		host:   m.sim,
+		Log:    testLog(t, name),
 	}
 }
 

@@ -43,8 +43,11 @@ type Options struct {
 	Agent string
 	// Blocks are what this peer can serve.
 	Blocks blockstore.Blockstore
-	// MayHave says whether a member may be sent a block.
-	MayHave func(id peer.ID, trust membership.Trust, c cid.Cid) bool
+	// Files serves long ranges of files to other members. nil serves none.
+	Files Files
+	// MayHave says whether a member may be sent the bytes [from, to) of a file by
+	// its root, or, with from and to 0, the block with that CID.
+	MayHave func(id peer.ID, trust membership.Trust, c cid.Cid, from, to int64) bool
 	// Log takes the mesh's log; nil discards it.
 	Log *slog.Logger
 

@@ -67,7 +67,7 @@ func (s *Scheduler) Add(ctx context.Context, o AddOptions, progress func(content
 	if err != nil {
 		return ModelState{}, err
 	}
-	added, err := s.Content.Add(ctx, path, progress)
+	added, err := s.Content.Add(ctx, []string{path}, progress)
 	if err != nil {
 		return ModelState{}, fmt.Errorf("%s: %w", path, err)
 	}
@@ -196,7 +196,11 @@ func (s *Scheduler) Pull(ctx context.Context, name string, progress func(content
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // Ends the session of the exchange.
 	s.reachHolders(ctx, v, m)
-	if _, err := s.Content.Pull(ctx, root, m.Bytes, m.Name, s.Mesh.Fetch(ctx), progress); err != nil {
+	_, err = s.Content.Pull(ctx, content.PullOptions{
+		Root: root, Bytes: m.Bytes, Name: m.Name, Progress: progress,
+		Swarm: &swarm{BlockGetter: s.Mesh.Fetch(ctx), s: s, cid: m.CID},
+	})
+	if err != nil {
 		return ModelState{}, fmt.Errorf("model %q: %w", m.shown, err)
 	}
 	s.log.Info("model pulled", "model", m.shown, "bytes", m.Bytes)

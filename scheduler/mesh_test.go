@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"maps"
 	"net/http"
@@ -361,6 +362,14 @@ func (p *fakePeer) HTTP(to peer.ID) http.RoundTripper      { return noTripper(to
 func (p *fakePeer) Control(to peer.ID) http.RoundTripper   { return noTripper(to) }
 func (p *fakePeer) Fetch(context.Context) exchange.Fetcher { return nil }
 
+func (p *fakePeer) Have(context.Context, peer.ID, cid.Cid) ([]byte, bool, error) {
+	return nil, true, nil
+}
+
+func (p *fakePeer) Range(context.Context, peer.ID, cid.Cid, int64, int64, bool) (io.ReadCloser, error) {
+	return nil, io.ErrUnexpectedEOF
+}
+
 func (p *fakePeer) Reach(context.Context, peer.ID) error { return nil }
 
 // noTripper names the peer that it would reach.
@@ -372,11 +381,11 @@ func (n noTripper) RoundTrip(*http.Request) (*http.Response, error) {
 
 // The Content of the scheduler.
 
-func (p *fakePeer) Add(context.Context, string, func(content.Progress)) (content.Content, error) {
+func (p *fakePeer) Add(context.Context, []string, func(content.Progress)) (content.Content, error) {
 	return content.Content{}, errors.New("not used")
 }
 
-func (p *fakePeer) Pull(context.Context, cid.Cid, int64, string, content.BlockGetter, func(content.Progress)) (content.Content, error) {
+func (p *fakePeer) Pull(context.Context, content.PullOptions) (content.Content, error) {
 	return content.Content{}, errors.New("not used")
 }
 

@@ -3,6 +3,7 @@ package scheduler
 import (
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"net/http"
 	"time"
@@ -35,14 +36,17 @@ type Mesh interface {
 	HTTP(peer.ID) http.RoundTripper
 	Control(peer.ID) http.RoundTripper
 	Fetch(ctx context.Context) exchange.Fetcher
+	// Have and Range ask a member for what it has of a file.
+	Have(ctx context.Context, id peer.ID, root cid.Cid) (have []byte, whole bool, err error)
+	Range(ctx context.Context, id peer.ID, root cid.Cid, from, to int64, check bool) (io.ReadCloser, error)
 	// Reach connects to a member to which there is no link.
 	Reach(ctx context.Context, id peer.ID) error
 }
 
 // Content is what the scheduler needs of the files on this machine.
 type Content interface {
-	Add(ctx context.Context, path string, progress func(content.Progress)) (content.Content, error)
-	Pull(ctx context.Context, root cid.Cid, bytes int64, name string, get content.BlockGetter, progress func(content.Progress)) (content.Content, error)
+	Add(ctx context.Context, paths []string, progress func(content.Progress)) (content.Content, error)
+	Pull(ctx context.Context, o content.PullOptions) (content.Content, error)
 	List() []content.Content
 	Get(c cid.Cid) (content.Content, error)
 	Path(c cid.Cid) (string, error)

@@ -310,9 +310,11 @@ func (m *machine) openNode(id membership.MeshID, listen []string) (*p2p.Node, er
 	return p2p.New(p2p.Options{
 		Identity: m.identity, Mesh: id, Storage: m.recordSpace(id), Name: m.Name, Agent: agent(),
 		Kinds:  append(scheduler.Kinds(llama.CheckArgs), keys.RecordKind()),
-		Listen: addrs, Blocks: m.content.Blocks(),
-		MayHave: func(_ peer.ID, trust membership.Trust, _ cid.Cid) bool { return trust == membership.TrustReplicas },
-		Log:     m.log.With("part", "p2p"),
+		Listen: addrs, Blocks: m.content.Blocks(), Files: m.content,
+		MayHave: func(_ peer.ID, trust membership.Trust, _ cid.Cid, _, _ int64) bool {
+			return trust == membership.TrustReplicas
+		},
+		Log: m.log.With("part", "p2p"),
 	})
 }
 

@@ -53,16 +53,16 @@ func fill(t *testing.T, m *machine, dir string) (pulled, own string) {
 		}
 		return path
 	}
-	held, err := from.Add(t.Context(), write(filepath.Join(dir, "model"), "the bytes of a model"), nil)
+	held, err := from.Add(t.Context(), []string{write(filepath.Join(dir, "model"), "the bytes of a model")}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := m.content.Pull(t.Context(), held.CID, held.Bytes, "m", exchange.Exchange(from.Blocks()), nil)
+	got, err := m.content.Pull(t.Context(), content.PullOptions{Root: held.CID, Bytes: held.Bytes, Name: "m", Swarm: singles{exchange.Exchange(from.Blocks())}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	own = write(filepath.Join(dir, "own"), "the bytes of another")
-	if _, err := m.content.Add(t.Context(), own, nil); err != nil {
+	if _, err := m.content.Add(t.Context(), []string{own}, nil); err != nil {
 		t.Fatal(err)
 	}
 	for _, path := range []string{m.enginesDir() + "/x/log", m.kernelsDir() + "/k", m.tree.RPC() + "/t", m.tree.Log() + "/relay.log", m.tree.Log() + "/relay.log.1"} {
@@ -262,3 +262,8 @@ func TestEraseLogs(t *testing.T) {
 		t.Errorf("in the log: %q, %v", data, err)
 	}
 }
+
+// singles is a swarm without holders: all comes block by block.
+type singles struct{ content.BlockGetter }
+
+func (singles) Holders() []content.Holder { return nil }

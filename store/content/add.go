@@ -13,16 +13,22 @@ import (
 	"relay/store"
 )
 
-// Add registers the file at path as content, where it lies. The file is read
-// once, on all cores, and not copied; a file that was added before and has not
-// changed since is not read again. What is added belongs to its owner from then
-// on, also where a pull had put it. progress may be nil; it is called from one
-// goroutine at a time and not after Add returned.
+// Add registers files as content, where they lie: one path is a file, several
+// are a set, whose root is that of a directory with their names; they must lie in
+// one folder. Each is read once, on all cores, and not copied; one that was added
+// before and has not changed since is not read again, also where it was moved.
+// What is added belongs to its owner from then on, also where a pull had put it.
+// progress may be nil; it is called from one goroutine at a time and not after
+// Add returned.
 //
-// It fails with ErrFileInvalid when path names no readable regular file, with
-// ErrFileChanged when the file changes while it is read, and with
-// store.ErrDiskFull; nothing is registered then.
-func (s *Store) Add(ctx context.Context, path string, progress func(Progress)) (Content, error) {
+// It fails with ErrFileInvalid when a path names no readable regular file or the
+// paths make no set, with ErrFileChanged when a file changes while it is read, and
+// with store.ErrDiskFull; nothing is registered then.
+func (s *Store) Add(ctx context.Context, paths []string, progress func(Progress)) (Content, error) {
+	if len(paths) != 1 {
+		return Content{}, errors.ErrUnsupported
+	}
+	path := paths[0]
 	report := &reporter{fn: progress}
 	defer report.stop()
 	path, err := filepath.Abs(path)

@@ -48,7 +48,7 @@ func BenchmarkAdd(b *testing.B) {
 		f.Close()
 		base += time.Since(start)
 		start = time.Now()
-		c, err := s.Add(b.Context(), path, nil)
+		c, err := s.Add(b.Context(), []string{path}, nil)
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -68,14 +68,14 @@ func BenchmarkAdd(b *testing.B) {
 func BenchmarkPull(b *testing.B) {
 	const size = 256 << 20
 	from := realStore(b)
-	held, err := from.Add(b.Context(), benchFile(b, size), nil)
+	held, err := from.Add(b.Context(), []string{benchFile(b, size)}, nil)
 	if err != nil {
 		b.Fatal(err)
 	}
 	b.SetBytes(size)
 	for b.Loop() {
 		to := realStore(b)
-		if _, err := to.Pull(b.Context(), held.CID, size, "m", offline.Exchange(from.Blocks()), nil); err != nil {
+		if _, err := pullFrom(b.Context(), to, held.CID, size, "m", offline.Exchange(from.Blocks()), nil); err != nil {
 			b.Fatal(err)
 		}
 		if err := to.Remove(held.CID, true); err != nil {

@@ -7,23 +7,29 @@ import (
 	"io/fs"
 	"os"
 	"slices"
+	"time"
 
 	"github.com/ipfs/go-cid"
 )
 
-// Content is one file's worth of bytes, known by its root.
+// Content is one file, or a set of files that belong together, known by its root.
 type Content struct {
-	// CID is the root of the file's DAG.
+	// CID is the root of the file's DAG; of a set, of the directory of its files.
 	CID cid.Cid
-	// Bytes is the file's size.
+	// Bytes is the size of the file, or of all files.
 	Bytes int64
-	// Path is where it lies; with several copies, the first that is intact.
+	// Path is where it lies; with several copies, the first that is intact. Of a
+	// set it is the first file.
 	Path string
+	// Files are the paths of all files of a set, in order; nil for a single file.
+	Files []string
 	// InPlace says that the file belongs to its owner: relay never deletes it.
 	InPlace bool
 	// Complete says that the file is, by size, time and inode, still the one
 	// that was hashed. When it is not, Check says why.
 	Complete bool
+	// Used is when it was last touched, pulled or added.
+	Used time.Time
 }
 
 func contentOf(f *file, err error) Content {

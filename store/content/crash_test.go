@@ -24,7 +24,7 @@ func TestCrashWhilePulling(t *testing.T) {
 		opt.commitBytes = 16 * 20
 		to := newStore(t, opt)
 		space.dieAfter(n)
-		_, err := to.Pull(t.Context(), held.CID, held.Bytes, "m", p, nil)
+		_, err := pullFrom(t.Context(), to, held.CID, held.Bytes, "m", p, nil)
 		if err == nil {
 			if n < 8 {
 				t.Fatalf("all was over after %d transactions: nothing was tested", n)
@@ -40,7 +40,7 @@ func TestCrashWhilePulling(t *testing.T) {
 		if _, err := to.Get(held.CID); err == nil {
 			t.Fatalf("dead after %d: half pulled, and it counts as here", n)
 		}
-		if _, err := to.Pull(t.Context(), held.CID, held.Bytes, "m", p, nil); err != nil {
+		if _, err := pullFrom(t.Context(), to, held.CID, held.Bytes, "m", p, nil); err != nil {
 			t.Fatalf("dead after %d: it does not go on: %v", n, err)
 		}
 		for k, asked := range p.asked {
@@ -72,7 +72,7 @@ func TestCrashThenRemoved(t *testing.T) {
 		opt := testOptions(t, space)
 		to := newStore(t, opt)
 		space.dieAfter(n)
-		_, err := to.Pull(t.Context(), held.CID, held.Bytes, "m", p, nil)
+		_, err := pullFrom(t.Context(), to, held.CID, held.Bytes, "m", p, nil)
 		if err == nil {
 			return
 		}
@@ -115,7 +115,7 @@ func TestPowerLossWhilePulling(t *testing.T) {
 		}
 		to := newStore(t, opt)
 		space.dieAfter(n)
-		_, err := to.Pull(t.Context(), held.CID, held.Bytes, "m", p, nil)
+		_, err := pullFrom(t.Context(), to, held.CID, held.Bytes, "m", p, nil)
 		if err == nil {
 			if n < 8 {
 				t.Fatalf("all was over after %d transactions: nothing was tested", n)
@@ -135,7 +135,7 @@ func TestPowerLossWhilePulling(t *testing.T) {
 		}
 		space.dieAfter(-1)
 		to = newStore(t, opt)
-		if _, err := to.Pull(t.Context(), held.CID, held.Bytes, "m", p, nil); err != nil {
+		if _, err := pullFrom(t.Context(), to, held.CID, held.Bytes, "m", p, nil); err != nil {
 			t.Fatalf("dead after %d: it does not go on: %v", n, err)
 		}
 		holds(t, to, held.CID, data)
@@ -179,7 +179,7 @@ func TestUnfinishedFileSpoilt(t *testing.T) {
 			}
 			return []blocks.Block{b}
 		}
-		if _, err := to.Pull(t.Context(), held.CID, held.Bytes, "m", p, nil); !errors.Is(err, ErrNoBlocks) {
+		if _, err := pullFrom(t.Context(), to, held.CID, held.Bytes, "m", p, nil); !errors.Is(err, ErrNoBlocks) {
 			t.Fatal(err)
 		}
 		list, err := to.Partials()
@@ -190,7 +190,7 @@ func TestUnfinishedFileSpoilt(t *testing.T) {
 			t.Fatal(err)
 		}
 		p.reply = nil
-		if _, err := to.Pull(t.Context(), held.CID, held.Bytes, "m", p, nil); err != nil {
+		if _, err := pullFrom(t.Context(), to, held.CID, held.Bytes, "m", p, nil); err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}

@@ -23,7 +23,7 @@ func TestErase(t *testing.T) {
 		holders, held = append(holders, p), append(held, c)
 	}
 	for i, name := range []string{"pulled", "changed", "gone"} {
-		if _, err := to.Pull(t.Context(), held[i].CID, 300, name, holders[i], nil); err != nil {
+		if _, err := pullFrom(t.Context(), to, held[i].CID, 300, name, holders[i], nil); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -34,7 +34,7 @@ func TestErase(t *testing.T) {
 		}
 		return []blocks.Block{b}
 	}
-	if _, err := to.Pull(t.Context(), held[3].CID, 300, "unfinished", holders[3], nil); err == nil {
+	if _, err := pullFrom(t.Context(), to, held[3].CID, 300, "unfinished", holders[3], nil); err == nil {
 		t.Fatal("this pull was to fail")
 	}
 	changed, _ := to.Get(held[1].CID)
@@ -80,7 +80,7 @@ func TestErase(t *testing.T) {
 func pulledFile(t *testing.T, to *Store) Content {
 	t.Helper()
 	p, held := holder(t, randomBytes(1, 300))
-	c, err := to.Pull(t.Context(), held.CID, 300, "pulled", p, nil)
+	c, err := pullFrom(t.Context(), to, held.CID, 300, "pulled", p, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -99,7 +99,7 @@ func TestEraseKeepsWhatWasAddedOverAPull(t *testing.T) {
 		if err := put(c.Path); err != nil {
 			t.Fatal(err)
 		}
-		if added, err := to.Add(t.Context(), c.Path, nil); err != nil || !added.InPlace || added.CID != c.CID {
+		if added, err := to.Add(t.Context(), []string{c.Path}, nil); err != nil || !added.InPlace || added.CID != c.CID {
 			t.Errorf("%s: added: %+v, %v", name, added, err)
 		}
 		to = newStore(t, to.opt)
@@ -143,7 +143,7 @@ func TestEraseOfWhatCannotBeDeleted(t *testing.T) {
 func TestPutOffDeletionKeepsWhatIsNotRelays(t *testing.T) {
 	for name, put := range map[string]func(s *Store, path string) error{
 		"other bytes": func(_ *Store, path string) error { return os.Rename(newFile(t, []byte("mine now")), path) },
-		"added since": func(s *Store, path string) error { _, err := s.Add(t.Context(), path, nil); return err },
+		"added since": func(s *Store, path string) error { _, err := s.Add(t.Context(), []string{path}, nil); return err },
 	} {
 		for _, restart := range []bool{false, true} {
 			to, _ := testStore(t)
@@ -180,7 +180,7 @@ func TestEraseWithoutTheFolder(t *testing.T) {
 		}
 		return []blocks.Block{b}
 	}
-	if _, err := to.Pull(t.Context(), held.CID, 300, "unfinished", p, nil); err == nil {
+	if _, err := pullFrom(t.Context(), to, held.CID, 300, "unfinished", p, nil); err == nil {
 		t.Fatal("this pull was to fail")
 	}
 	if err := os.Rename(to.dir, to.dir+".away"); err != nil {

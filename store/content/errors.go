@@ -33,6 +33,8 @@ var (
 	ErrNoBlocks = fault("no_holder", "no peer sent what is missing")
 	// ErrRemoved: the unfinished pull was removed while it ran.
 	ErrRemoved = fault("not_found", "the unfinished pull was removed")
+	// ErrPaused: the pull was paused while it ran.
+	ErrPaused = fault("paused", "the pull is paused and keeps what is here")
 	// ErrUnusable: the folder of pulled models cannot be read or written.
 	ErrUnusable = fault("state_unusable", "the models folder cannot be used")
 	// ErrNoPlace: a block was put that belongs to no file and is no inner node.

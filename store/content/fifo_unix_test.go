@@ -16,7 +16,7 @@ func TestAddDoesNotHangOnAPipe(t *testing.T) {
 	if err := unix.Mkfifo(path, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	_, err := s.Add(t.Context(), path, nil)
+	_, err := s.Add(t.Context(), []string{path}, nil)
 	sentence(t, err, ErrFileInvalid, "file_invalid", path, "regular file")
 	// Nor do blocks of a file in whose place a pipe is put.
 	file := newFile(t, randomBytes(1, 100))

@@ -35,7 +35,7 @@ func TestDiskFillsWhilePulling(t *testing.T) {
 	opt.allocate = func(f *os.File, size int64) error { return f.Truncate(size) }
 	opt.commitBytes = 64 << 10
 	to := newStore(t, opt)
-	_, err := to.Pull(t.Context(), held.CID, held.Bytes, "qwen", p, nil)
+	_, err := pullFrom(t.Context(), to, held.CID, held.Bytes, "qwen", p, nil)
 	sentence(t, err, store.ErrDiskFull, "disk_full", "2.0 MiB", "free some space")
 	list, err := to.Partials()
 	if err != nil || len(list) != 1 || list[0].Done < 900<<10 || list[0].Running {
@@ -45,7 +45,7 @@ func TestDiskFillsWhilePulling(t *testing.T) {
 		t.Fatal(err)
 	}
 	more := &peer{from: p.from}
-	if _, err := to.Pull(t.Context(), held.CID, held.Bytes, "qwen", more, nil); err != nil {
+	if _, err := pullFrom(t.Context(), to, held.CID, held.Bytes, "qwen", more, nil); err != nil {
 		t.Fatal(err)
 	}
 	if leaves, _ := more.sent(); leaves > int(held.Bytes-list[0].Done)/4096+1 {
@@ -64,7 +64,7 @@ func TestDiskCannotReserve(t *testing.T) {
 	opt.layout = layout{chunk: 4096, links: 16}
 	opt.Dir = smallDisk(t, "1m")
 	to := newStore(t, opt)
-	_, err := to.Pull(t.Context(), held.CID, held.Bytes, "qwen", p, nil)
+	_, err := pullFrom(t.Context(), to, held.CID, held.Bytes, "qwen", p, nil)
 	sentence(t, err, store.ErrDiskFull, "disk_full", "qwen", "2.0 MiB", opt.Dir)
 	if leaves, _ := p.sent(); leaves > 0 {
 		t.Errorf("%d leaves were fetched all the same", leaves)
@@ -96,7 +96,7 @@ func TestPullReservesItsSpace(t *testing.T) {
 			checked <- err
 		}
 	}
-	if _, err := to.Pull(t.Context(), held.CID, held.Bytes, "m", p, nil); err != nil {
+	if _, err := pullFrom(t.Context(), to, held.CID, held.Bytes, "m", p, nil); err != nil {
 		t.Fatal(err)
 	}
 	if err := <-checked; err != nil {

@@ -57,7 +57,7 @@ func pullUntilKilled(dir string) {
 			n, _ := p.sent()
 			os.Stdout.WriteString(fmt.Sprintf("sent %d\n", n))
 		}
-		_, err = to.Pull(context.Background(), held.CID, held.Bytes, "m", p, nil)
+		_, err = pullFrom(context.Background(), to, held.CID, held.Bytes, "m", p, nil)
 		return err
 	}()
 	fmt.Println("end", err)

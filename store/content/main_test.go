@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -100,7 +101,7 @@ func newFile(t testing.TB, data []byte) string {
 
 func mustAdd(t testing.TB, s *Store, path string) Content {
 	t.Helper()
-	c, err := s.Add(t.Context(), path, nil)
+	c, err := s.Add(t.Context(), []string{path}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -177,3 +178,9 @@ func files(t testing.TB, dir string) []string {
 }
 
 func sumOf(block []byte) digest { return sha256.Sum256(block) }
+
+// same compares what was registered, but for when it was last used.
+func same(a, b Content) bool {
+	a.Used, b.Used = time.Time{}, time.Time{}
+	return reflect.DeepEqual(a, b)
+}

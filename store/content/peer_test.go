@@ -13,6 +13,15 @@ import (
 // boxo's exchanges are what pulls are made for.
 var _ BlockGetter = exchange.Fetcher(nil)
 
+// singles is a swarm without holders: all comes block by block.
+type singles struct{ BlockGetter }
+
+func (singles) Holders() []Holder { return nil }
+
+func pullFrom(ctx context.Context, s *Store, root cid.Cid, bytes int64, name string, get BlockGetter, progress func(Progress)) (Content, error) {
+	return s.Pull(ctx, PullOptions{Root: root, Bytes: bytes, Name: name, Swarm: singles{get}, Progress: progress})
+}
+
 // peer hands out the blocks of a store, as bitswap does for another machine, and
 // goes wrong in the ways it is told to.
 type peer struct {

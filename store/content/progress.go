@@ -18,6 +18,9 @@ const (
 	PhaseFetch Phase = "fetch"
 	// PhaseHash: a file is being added.
 	PhaseHash Phase = "hash"
+	// PhaseWait: nothing can be done until something changes; Progress.Why says
+	// what. The pull then goes on by itself.
+	PhaseWait Phase = "wait"
 	// PhaseFinish: everything is here and is being registered.
 	PhaseFinish Phase = "finish"
 )
@@ -30,6 +33,24 @@ type Progress struct {
 	Done, Total int64
 	// Fetched is how many bytes this run has received from others.
 	Fetched int64
+	// Rate is what came of late, in bytes a second; Left is how long the rest takes
+	// at that rate, -1 while nobody can say.
+	Rate float64
+	Left time.Duration
+	// From are those it comes from, the most first.
+	From []Source
+	// Why says in words what a pull in PhaseWait waits for.
+	Why string
+}
+
+// Source is one holder's part in a pull.
+type Source struct {
+	// Name is the holder's for people; "" is whoever sends single blocks.
+	Name string
+	// Bytes are those of this run that were good, Rate what came of late, in bytes
+	// a second.
+	Bytes int64
+	Rate  float64
 }
 
 // reportEvery is the shortest time between two reports of one phase.
@@ -55,7 +76,7 @@ func (r *reporter) report(p Progress) {
 	now := time.Now()
 	// Several goroutines report: an earlier figure may come later.
 	backwards := p.Phase == r.last.Phase && p.Done < r.last.Done
-	if r.off || p == r.last || backwards || (p.Phase == r.last.Phase && p.Done < p.Total && now.Sub(r.at) < reportEvery) {
+	if r.off || backwards || (p.Phase == r.last.Phase && p.Done < p.Total && now.Sub(r.at) < reportEvery) {
 		return
 	}
 	r.last, r.at = p, now

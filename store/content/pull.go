@@ -10,40 +10,46 @@ import (
 	"sync"
 	"sync/atomic"
 
-	blocks "github.com/ipfs/go-block-format"
 	"github.com/ipfs/go-cid"
 
 	"relay/store"
 )
 
-// BlockGetter is where a pull gets its blocks from; boxo's exchange.Fetcher is
-// one. What it hands out is not believed before it is hashed.
-type BlockGetter interface {
-	GetBlock(context.Context, cid.Cid) (blocks.Block, error)
-	// GetBlocks sends the blocks as they come, in any order, and closes the
-	// channel when there will be no more. It stops when the context ends.
-	GetBlocks(context.Context, []cid.Cid) (<-chan blocks.Block, error)
+// PullOptions say what to bring here, and how.
+type PullOptions struct {
+	// Root is the CID of a file, or of a set of files.
+	Root cid.Cid
+	// Bytes is its size as its model says; -1 if nobody does. 0 is an empty file.
+	Bytes int64
+	// Name is for the file's name.
+	Name string
+	// Swarm is where it comes from. Required.
+	Swarm Swarm
+	// Limit is the most that is received, in bytes a second; 0 is as much as comes.
+	Limit int64
+	// Progress may be nil; it is called from one goroutine at a time and not after
+	// the pull returned.
+	Progress func(Progress)
 }
 
-// Pull brings the content with that root here, into a plain file in the models
-// folder, and registers it. bytes is its size as its model says; -1 if nobody
-// does. name is for the file's name. Content that is here already is returned at
-// once; a pull that was cut off, by whatever, goes on where it was.
+// Pull brings content here, into plain files in the models folder, and registers
+// it. Content that is here already is returned at once; a pull that was cut off,
+// by whatever, goes on where it was.
 //
-// Concurrent pulls of one root are one pull, which uses the first caller's get
-// and ends with the last caller's context. progress may be nil; it is called from one goroutine at a time and
-// not after Pull returned.
+// Concurrent pulls of one root are one pull, which uses the first caller's swarm
+// and ends with the last caller's context.
 //
-// It fails with ErrContentInvalid when root, bytes and what comes do not fit
-// together, with store.ErrDiskFull, with ErrNoBlocks when no block came for a
-// while, with ErrRemoved, and with the context's error. Except after
-// ErrContentInvalid what is here is kept for the next try.
-func (s *Store) Pull(ctx context.Context, root cid.Cid, bytes int64, name string, get BlockGetter, progress func(Progress)) (Content, error) {
+// It fails with ErrContentInvalid when root, size and what comes do not fit
+// together, with store.ErrDiskFull, with ErrNoBlocks when nothing came for a
+// while, with ErrPaused, with ErrRemoved, and with the context's error. Except
+// after ErrContentInvalid what is here is kept for the next try.
+func (s *Store) Pull(ctx context.Context, o PullOptions) (Content, error) {
+	root, bytes, name, get := o.Root, o.Bytes, o.Name, o.Swarm
 	if _, err := rootOf(root); err != nil {
 		return Content{}, err
 	}
 	bytes = max(bytes, -1)
-	report := &reporter{fn: progress}
+	report := &reporter{fn: o.Progress}
 	defer report.stop()
 	for {
 		if c, err := s.Get(root); err == nil && c.Complete {
@@ -96,7 +102,7 @@ type flight struct {
 	root   cid.Cid
 	bytes  int64
 	name   string
-	get    BlockGetter
+	get    Swarm
 	cancel context.CancelCauseFunc
 	bad    atomic.Int64 // wrong blocks received
 	got    atomic.Int64 // bytes received
@@ -118,7 +124,7 @@ type flight struct {
 
 // board joins the pull of a root, or starts it. on is false when there is one
 // that everybody has left and that is about to end.
-func (s *Store) board(ctx context.Context, root cid.Cid, bytes int64, name string, get BlockGetter, r *reporter) (f *flight, on bool) {
+func (s *Store) board(ctx context.Context, root cid.Cid, bytes int64, name string, get Swarm, r *reporter) (f *flight, on bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	f = s.pulls[root]

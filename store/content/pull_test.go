@@ -30,7 +30,7 @@ func TestPullInTheRealLayoutThroughBoxosExchange(t *testing.T) {
 		data := randomBytes(uint64(size), size)
 		held := mustAdd(t, from, newFile(t, data))
 		name := fmt.Sprintf("model %d", size)
-		c, err := to.Pull(t.Context(), held.CID, int64(size), name, offline.Exchange(from.Blocks()), nil)
+		c, err := pullFrom(t.Context(), to, held.CID, int64(size), name, offline.Exchange(from.Blocks()), nil)
 		if err != nil {
 			t.Errorf("%d bytes: %v", size, err)
 			continue
@@ -63,7 +63,7 @@ func TestPullAnySize(t *testing.T) {
 		p, held := holder(t, data)
 		to, space := testStore(t)
 		bytes := rapid.SampledFrom([]int64{int64(size), -1}).Draw(rt, "bytes")
-		c, err := to.Pull(t.Context(), held.CID, bytes, "m", p, nil)
+		c, err := pullFrom(t.Context(), to, held.CID, bytes, "m", p, nil)
 		if err != nil {
 			rt.Fatal(err)
 		}
@@ -90,19 +90,19 @@ func TestPullOfWhatIsHere(t *testing.T) {
 	data := randomBytes(1, 300)
 	p, held := holder(t, data)
 	to, _ := testStore(t)
-	first, err := to.Pull(t.Context(), held.CID, 300, "m", p, nil)
+	first, err := pullFrom(t.Context(), to, held.CID, 300, "m", p, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, before := p.sent()
-	again, err := to.Pull(t.Context(), held.CID, 300, "another name", p, nil)
-	if _, after := p.sent(); err != nil || again != first || after != before {
+	again, err := pullFrom(t.Context(), to, held.CID, 300, "another name", p, nil)
+	if _, after := p.sent(); err != nil || !same(again, first) || after != before {
 		t.Errorf("pulled again: %+v %v, %d blocks", again, err, after-before)
 	}
-	_, err = to.Pull(t.Context(), held.CID, 299, "m", p, nil)
+	_, err = pullFrom(t.Context(), to, held.CID, 299, "m", p, nil)
 	sentence(t, err, ErrContentInvalid, "file_invalid", "300", "299")
 	// Also what was added, not pulled.
-	c, err := p.from.Pull(t.Context(), held.CID, 300, "m", nil, nil)
+	c, err := pullFrom(t.Context(), p.from, held.CID, 300, "m", nil, nil)
 	if err != nil || !c.InPlace {
 		t.Errorf("from its holder: %+v %v", c, err)
 	}
@@ -111,14 +111,14 @@ func TestPullOfWhatIsHere(t *testing.T) {
 		t.Fatal(err)
 	}
 	sentence(t, to.Check(held.CID), ErrFileChanged, "file_changed", first.Path, "pull the model again")
-	c, err = to.Pull(t.Context(), held.CID, 300, "m", p, nil)
-	if err != nil || c != first {
+	c, err = pullFrom(t.Context(), to, held.CID, 300, "m", p, nil)
+	if err != nil || !same(c, first) {
 		t.Errorf("after its file was deleted: %+v %v", c, err)
 	}
 	holds(t, to, held.CID, data)
 	// Its file changed by its owner: that stays.
 	writeFile(t, first.Path, []byte("mine now"))
-	c, err = to.Pull(t.Context(), held.CID, 300, "m", p, nil)
+	c, err = pullFrom(t.Context(), to, held.CID, 300, "m", p, nil)
 	if err != nil || c.Path == first.Path {
 		t.Errorf("after its file was changed: %+v %v", c, err)
 	}
@@ -140,7 +140,7 @@ func TestPullsOfOneRootAreOne(t *testing.T) {
 	p.reply = func(_ int, b blocks.Block) []blocks.Block { <-gate; return []blocks.Block{b} }
 	for i := range callers {
 		wg.Go(func() {
-			c, err := to.Pull(context.Background(), held.CID, 2000, "m", p, func(pr Progress) { reports[i].Store(pr.Done) })
+			c, err := pullFrom(context.Background(), to, held.CID, 2000, "m", p, func(pr Progress) { reports[i].Store(pr.Done) })
 			if err != nil || !c.Complete {
 				t.Errorf("%+v %v", c, err)
 			}
@@ -197,7 +197,7 @@ func TestPullEndsWithItsLastCaller(t *testing.T) {
 	pull := func(ctx context.Context) chan error {
 		done := make(chan error, 1)
 		go func() {
-			_, err := to.Pull(ctx, held.CID, 3000, "m", p, nil)
+			_, err := pullFrom(ctx, to, held.CID, 3000, "m", p, nil)
 			done <- err
 		}()
 		return done
@@ -238,7 +238,7 @@ func TestPullEndsWithItsLastCaller(t *testing.T) {
 	to = newStore(t, to.opt)
 	again := &peer{from: p.from}
 	var least int64 = -1
-	c, err := to.Pull(t.Context(), held.CID, 3000, "m", again, func(pr Progress) {
+	c, err := pullFrom(t.Context(), to, held.CID, 3000, "m", again, func(pr Progress) {
 		if pr.Phase == PhaseFetch && least < 0 {
 			least = pr.Done
 		}
@@ -294,7 +294,7 @@ func TestPullPutsUpWithFaults(t *testing.T) {
 		p, held := holder(t, data)
 		p.reply = reply
 		to, _ := testStore(t)
-		if _, err := to.Pull(t.Context(), held.CID, 1500, "m", p, nil); err != nil {
+		if _, err := pullFrom(t.Context(), to, held.CID, 1500, "m", p, nil); err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
@@ -319,7 +319,7 @@ func TestEveryBlockWrongOnce(t *testing.T) {
 			return []blocks.Block{b}
 		}
 		to, _ := testStore(t)
-		if _, err := to.Pull(t.Context(), held.CID, 200, "m", p, nil); err != nil {
+		if _, err := pullFrom(t.Context(), to, held.CID, 200, "m", p, nil); err != nil {
 			t.Errorf("block %d: %v", bad, err)
 			continue
 		}
@@ -349,14 +349,14 @@ func TestPullGivesUpInWords(t *testing.T) {
 		opt := testOptions(t, space)
 		spoil(p, &opt)
 		to := newStore(t, opt)
-		_, err := to.Pull(t.Context(), held.CID, 3000, "qwen", p, nil)
+		_, err := pullFrom(t.Context(), to, held.CID, 3000, "qwen", p, nil)
 		sentence(t, err, ErrNoBlocks, "no_holder", "qwen", "pull again")
 		if p.fail != nil && !errors.Is(err, broken) {
 			t.Errorf("%s: the cause is lost: %v", name, err)
 		}
 		// Nothing is lost for the next try.
 		good := &peer{from: p.from}
-		if _, err := to.Pull(t.Context(), held.CID, 3000, "qwen", good, nil); err != nil {
+		if _, err := pullFrom(t.Context(), to, held.CID, 3000, "qwen", good, nil); err != nil {
 			t.Errorf("%s: next try: %v", name, err)
 		}
 		holds(t, to, held.CID, data)
@@ -391,7 +391,7 @@ func TestPullFromABabbler(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = to.Pull(t.Context(), held.CID, 3000, "m", babbler{say: lie}, nil)
+	_, err = pullFrom(t.Context(), to, held.CID, 3000, "m", babbler{say: lie}, nil)
 	sentence(t, err, ErrNoBlocks, "no_holder", "100 wrong blocks", "pull again")
 }
 
@@ -406,7 +406,7 @@ func TestPullFromOneWhoSaysNothingNew(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = to.Pull(t.Context(), held.CID, 3000, "m", babbler{say: unasked}, nil)
+	_, err = pullFrom(t.Context(), to, held.CID, 3000, "m", babbler{say: unasked}, nil)
 	sentence(t, err, ErrNoBlocks, "no_holder", "nothing came in time")
 }
 
@@ -436,13 +436,13 @@ func TestEverythingAtOnce(t *testing.T) {
 	}
 	for range 3 {
 		do(15, func() error {
-			_, err := to.Pull(ctx, held.CID, held.Bytes, "m", &peer{from: p.from}, nil)
+			_, err := pullFrom(ctx, to, held.CID, held.Bytes, "m", &peer{from: p.from}, nil)
 			return err
 		}, ErrRemoved)
 	}
 	do(40, func() error { return to.RemovePartial(held.CID) }, ErrNotFound)
 	do(15, func() error { return to.Remove(held.CID, true) }, ErrNotFound)
-	do(10, func() error { _, err := to.Add(ctx, path, nil); return err })
+	do(10, func() error { _, err := to.Add(ctx, []string{path}, nil); return err })
 	do(100, func() error {
 		to.List()
 		_, err := to.Partials()
@@ -456,7 +456,7 @@ func TestEverythingAtOnce(t *testing.T) {
 		return err
 	}, ErrFileChanged, ipld.ErrNotFound{})
 	wg.Wait()
-	if _, err := to.Pull(ctx, held.CID, held.Bytes, "m", p, nil); err != nil {
+	if _, err := pullFrom(ctx, to, held.CID, held.Bytes, "m", p, nil); err != nil {
 		t.Fatal(err)
 	}
 	holds(t, to, held.CID, data)
@@ -497,7 +497,7 @@ func TestSlowButMovingIsNotStalled(t *testing.T) {
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	p.reply = func(_ int, b blocks.Block) []blocks.Block { <-tick.C; return []blocks.Block{b} }
-	if _, err := to.Pull(t.Context(), held.CID, 1600, "m", p, nil); err != nil {
+	if _, err := pullFrom(t.Context(), to, held.CID, 1600, "m", p, nil); err != nil {
 		t.Fatal(err)
 	}
 	for k, n := range p.asked {
@@ -511,7 +511,7 @@ func TestSlowButMovingIsNotStalled(t *testing.T) {
 func TestPullAsksForLittleAtATime(t *testing.T) {
 	p, held := holder(t, randomBytes(1, 16*1000))
 	to, _ := testStore(t)
-	if _, err := to.Pull(t.Context(), held.CID, 16*1000, "m", p, nil); err != nil {
+	if _, err := pullFrom(t.Context(), to, held.CID, 16*1000, "m", p, nil); err != nil {
 		t.Fatal(err)
 	}
 	if p.most*chunkSize > 64<<20 {
@@ -599,7 +599,7 @@ func TestHostileDAGs(t *testing.T) {
 	} {
 		for _, bytes := range []int64{bad.bytes, -1} {
 			to, space := testStore(t)
-			_, err := to.Pull(t.Context(), bad.root.cid(), bytes, "m", h, nil)
+			_, err := pullFrom(t.Context(), to, bad.root.cid(), bytes, "m", h, nil)
 			if bytes < 0 && err == nil {
 				// With its true size it may be in order; then it is what it says.
 				holdsItsSize(t, to, bad.root.cid())
@@ -622,10 +622,10 @@ func TestHostileDAGs(t *testing.T) {
 	}
 	to, _ := testStore(t)
 	for _, root := range []cid.Cid{cid.Undef, cid.NewCidV0(full.cid().Hash()), cid.NewCidV1(cid.DagCBOR, full.cid().Hash())} {
-		_, err := to.Pull(t.Context(), root, 48, "m", h, nil)
+		_, err := pullFrom(t.Context(), to, root, 48, "m", h, nil)
 		sentence(t, err, ErrContentInvalid, "file_invalid")
 	}
-	_, err := to.Pull(t.Context(), full.cid(), MaxBytes+1, "m", h, nil)
+	_, err := pullFrom(t.Context(), to, full.cid(), MaxBytes+1, "m", h, nil)
 	sentence(t, err, ErrContentInvalid, "file_invalid")
 }
 
@@ -662,7 +662,7 @@ func TestDAGBomb(t *testing.T) {
 	opt.free = func(string) (uint64, uint64, error) { return 100 << 30, 1 << 40, nil }
 	to := newStore(t, opt)
 	for _, bytes := range []int64{1 << 40, -1} {
-		_, err := to.Pull(t.Context(), l.cid(), bytes, "bomb", h, nil)
+		_, err := pullFrom(t.Context(), to, l.cid(), bytes, "bomb", h, nil)
 		sentence(t, err, store.ErrDiskFull, "disk_full", "bomb", "1.0 TiB", "100.0 GiB")
 	}
 	if list, err := to.Partials(); err != nil || len(list) > 0 {
@@ -679,7 +679,7 @@ func TestDiskIsAskedFirst(t *testing.T) {
 	opt.free = func(string) (uint64, uint64, error) { return free, roomy, nil }
 	to := newStore(t, opt)
 	for _, bytes := range []int64{3000, -1} {
-		_, err := to.Pull(t.Context(), held.CID, bytes, "qwen", p, nil)
+		_, err := pullFrom(t.Context(), to, held.CID, bytes, "qwen", p, nil)
 		sentence(t, err, store.ErrDiskFull, "disk_full", "qwen", "2.9 KiB", "128.0 MiB", to.dir, "RELAY_MODELS_DIR")
 		noLeftovers(t, space)
 		if names := files(t, to.dir); len(names) > 0 {
@@ -687,7 +687,7 @@ func TestDiskIsAskedFirst(t *testing.T) {
 		}
 	}
 	free++
-	if _, err := to.Pull(t.Context(), held.CID, 3000, "qwen", p, nil); err != nil {
+	if _, err := pullFrom(t.Context(), to, held.CID, 3000, "qwen", p, nil); err != nil {
 		t.Errorf("with just enough room: %v", err)
 	}
 }
@@ -698,7 +698,7 @@ func TestPullTakesWhatOtherFilesHere(t *testing.T) {
 	p, held := holder(t, tuned)
 	to, _ := testStore(t)
 	mustAdd(t, to, newFile(t, base))
-	if _, err := to.Pull(t.Context(), held.CID, 16*60, "tuned", p, nil); err != nil {
+	if _, err := pullFrom(t.Context(), to, held.CID, 16*60, "tuned", p, nil); err != nil {
 		t.Fatal(err)
 	}
 	if leaves, _ := p.sent(); leaves != 10 {
@@ -711,7 +711,7 @@ func TestPullAdoptsItsOwnFile(t *testing.T) {
 	data := randomBytes(1, 300)
 	p, held := holder(t, data)
 	to, _ := testStore(t)
-	first, err := to.Pull(t.Context(), held.CID, 300, "m", p, nil)
+	first, err := pullFrom(t.Context(), to, held.CID, 300, "m", p, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -719,7 +719,7 @@ func TestPullAdoptsItsOwnFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, before := p.sent()
-	c, err := to.Pull(t.Context(), held.CID, 300, "m", p, nil)
+	c, err := pullFrom(t.Context(), to, held.CID, 300, "m", p, nil)
 	if _, after := p.sent(); err != nil || c.Path != first.Path || after != before {
 		t.Errorf("%+v %v, %d blocks asked for", c, err, after-before)
 	}
@@ -728,7 +728,7 @@ func TestPullAdoptsItsOwnFile(t *testing.T) {
 	}
 	// Something else under that name is not taken, and not touched.
 	writeFile(t, first.Path, randomBytes(9, 300))
-	c, err = to.Pull(t.Context(), held.CID, 300, "m", p, nil)
+	c, err = pullFrom(t.Context(), to, held.CID, 300, "m", p, nil)
 	if err != nil || c.Path == first.Path {
 		t.Errorf("%+v %v", c, err)
 	}
@@ -751,7 +751,7 @@ func TestRemovePartial(t *testing.T) {
 	sentence(t, to.RemovePartial(held.CID), ErrNotFound, "not_found", held.CID.String())
 	// One that rests.
 	p.reply = onlyNodes
-	if _, err := to.Pull(t.Context(), held.CID, 3000, "m", p, nil); err == nil {
+	if _, err := pullFrom(t.Context(), to, held.CID, 3000, "m", p, nil); err == nil {
 		t.Fatal("it came without its leaves")
 	}
 	if list, err := to.Partials(); err != nil || len(list) != 1 || list[0].Done != 0 || list[0].CID != held.CID {
@@ -784,7 +784,7 @@ func TestRemovePartial(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	go func() {
-		_, err := to.Pull(ctx, held.CID, 3000, "m", p, nil)
+		_, err := pullFrom(ctx, to, held.CID, 3000, "m", p, nil)
 		done <- err
 	}()
 	<-running
@@ -821,7 +821,7 @@ func TestRunningPullServesAndTakesBlocks(t *testing.T) {
 	}
 	done := make(chan error, 1)
 	go func() {
-		_, err := to.Pull(context.Background(), held.CID, held.Bytes, "m", p, nil)
+		_, err := pullFrom(context.Background(), to, held.CID, held.Bytes, "m", p, nil)
 		done <- err
 	}()
 	<-first
@@ -857,7 +857,7 @@ func TestPullReportsProgress(t *testing.T) {
 	p, held := holder(t, randomBytes(1, 3000))
 	to, _ := testStore(t)
 	var all []Progress
-	if _, err := to.Pull(t.Context(), held.CID, 3000, "m", p, func(pr Progress) { all = append(all, pr) }); err != nil {
+	if _, err := pullFrom(t.Context(), to, held.CID, 3000, "m", p, func(pr Progress) { all = append(all, pr) }); err != nil {
 		t.Fatal(err)
 	}
 	var phases []Phase

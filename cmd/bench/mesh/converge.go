@@ -112,7 +112,7 @@ func newNode(ctx context.Context, name string, meshKey membership.MeshKey, invit
 		Identity: identity, Mesh: meshKey.ID(), Storage: recordtest.NewMemory(), Name: name, Agent: agent(0),
 		Listen:  []ma.Multiaddr{ma.StringCast("/ip4/127.0.0.1/tcp/0")},
 		Blocks:  blockstore.NewBlockstore(dssync.MutexWrap(datastore.NewMapDatastore())),
-		MayHave: func(peer.ID, membership.Trust, cid.Cid) bool { return false },
+		MayHave: func(peer.ID, membership.Trust, cid.Cid, int64, int64) bool { return false },
 	}
 	if founds {
 		n, err := p2p.New(o)
