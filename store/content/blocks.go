@@ -218,7 +218,7 @@ func (b *Blocks) Put(_ context.Context, block blocks.Block) error {
 	placed := false
 	for _, q := range b.s.parts() {
 		if len(q.indices(d)) > 0 {
-			if err := q.place(d, data); err != nil {
+			if _, err := q.place(d, data); err != nil {
 				return fmt.Errorf("put %s: %w", block.Cid(), err)
 			}
 			placed = true

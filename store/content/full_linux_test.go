@@ -3,7 +3,9 @@ package content
 import (
 	"fmt"
 	"os"
+	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -26,7 +28,8 @@ func smallDisk(t *testing.T, size string) string {
 }
 
 // TestDiskFillsWhilePulling: another program takes the room in the middle, on a
-// disk that cannot reserve. What came is kept, and the pull goes on with room.
+// disk that cannot reserve. The pull says why it waits, keeps what came, and goes
+// on by itself when there is room.
 func TestDiskFillsWhilePulling(t *testing.T) {
 	p, held, data := bigHolder(t)
 	opt := testOptions(t, newMemSpace())
@@ -34,22 +37,37 @@ func TestDiskFillsWhilePulling(t *testing.T) {
 	opt.Dir = smallDisk(t, "1m")
 	opt.allocate = func(f *os.File, size int64) error { return f.Truncate(size) }
 	opt.commitBytes = 64 << 10
+	opt.roomEvery = time.Millisecond
 	to := newStore(t, opt)
-	_, err := pullFrom(t.Context(), to, held.CID, held.Bytes, "qwen", p, nil)
-	sentence(t, err, store.ErrDiskFull, "disk_full", "2.0 MiB", "free some space")
+	waits := make(chan Progress, 1)
+	pulled := make(chan error, 1)
+	go func() {
+		_, err := pullFrom(t.Context(), to, held.CID, held.Bytes, "qwen", p, func(pr Progress) {
+			if pr.Phase == PhaseWait {
+				select {
+				case waits <- pr:
+				default:
+				}
+			}
+		})
+		pulled <- err
+	}()
+	pr := <-waits
+	if pr.Done < 900<<10 || !strings.Contains(pr.Why, "free some space") || !strings.Contains(pr.Why, "2.0 MiB") {
+		t.Errorf("it waits: %+v", pr)
+	}
 	list, err := to.Partials()
-	if err != nil || len(list) != 1 || list[0].Done < 900<<10 || list[0].Running {
+	if err != nil || len(list) != 1 || list[0].Done < 900<<10 || !list[0].Running {
 		t.Fatalf("kept: %+v %v", list, err)
 	}
 	if err := unix.Mount("", opt.Dir, "", unix.MS_REMOUNT, "size=4m"); err != nil {
 		t.Fatal(err)
 	}
-	more := &peer{from: p.from}
-	if _, err := pullFrom(t.Context(), to, held.CID, held.Bytes, "qwen", more, nil); err != nil {
+	if err := <-pulled; err != nil {
 		t.Fatal(err)
 	}
-	if leaves, _ := more.sent(); leaves > int(held.Bytes-list[0].Done)/4096+1 {
-		t.Errorf("%d leaves were fetched, %d bytes were here", leaves, list[0].Done)
+	if leaves, _ := p.sent(); leaves > int(held.Bytes)/4096 {
+		t.Errorf("%d leaves were fetched", leaves)
 	}
 	holds(t, to, held.CID, data)
 }

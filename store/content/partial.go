@@ -15,6 +15,7 @@ import (
 	"github.com/ipfs/go-cid"
 
 	"relay/store"
+	"relay/store/content/leases"
 )
 
 // Partial is an unfinished pull.
@@ -43,6 +44,8 @@ type partial struct {
 	Part  string `json:"-"`
 	Final string `json:"-"`
 	Stamp stamp  `json:"stamp"`
+	// Sparse: no space is reserved, as only some of it is wanted.
+	Sparse bool `json:"sparse,omitempty"`
 
 	RawRoot  []byte `json:"root"`
 	RawPart  []byte `json:"part"`
@@ -155,8 +158,8 @@ func (s *Store) committed(p *partial) int64 {
 		return 0
 	}
 	n := s.layout.leaves(p.Bytes)
-	done := int64(m.done.count()) * s.layout.chunk
-	if m.done.has(n - 1) {
+	done := int64(m.done.Count()) * s.layout.chunk
+	if m.done.Has(n - 1) {
 		done += s.layout.leafSize(p.Bytes, n-1) - s.layout.chunk
 	}
 	return done
@@ -169,7 +172,7 @@ func (s *Store) loadMaps(p *partial) (marks, error) {
 		return marks{}, err
 	}
 	if !found {
-		return marks{done: newBitmap(n)}, nil
+		return marks{done: leases.NewSet(n)}, nil
 	}
 	return parseMaps(value, n)
 }
@@ -193,7 +196,7 @@ func (s *Store) RemovePartial(root cid.Cid) error {
 // until the returned function is called.
 func (s *Store) ground(root cid.Cid) (release func()) {
 	// One that nobody is on: who comes waits until it is gone.
-	blocker := &flight{root: root, cancel: func(error) {}, done: make(chan struct{})}
+	blocker := &flight{order: order{root: root}, cancel: func(error) {}, done: make(chan struct{})}
 	for {
 		s.mu.Lock()
 		f := s.pulls[root]
@@ -217,8 +220,10 @@ func (s *Store) ground(root cid.Cid) (release func()) {
 
 // dropPartial deletes an unfinished pull that does not run.
 func (s *Store) dropPartial(p *partial) error {
-	if err := os.Remove(p.Part); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return unusable(s.dir, err)
+	for _, path := range []string{p.Part, p.Part + lockSuffix} {
+		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return unusable(s.dir, err)
+		}
 	}
 	if p.Final != "" && stampAt(p.Final) == p.Stamp {
 		// Killed between giving it its name and registering it.

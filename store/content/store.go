@@ -39,10 +39,14 @@ type Options struct {
 	remove      func(path string) error
 	commitBytes int64
 	commitEvery time.Duration
+	roomEvery   time.Duration
+	holderStall time.Duration
 }
 
 const (
 	defaultStall = time.Minute
+	// A holder that sends nothing for that long loses its range.
+	defaultHolderStall = 5 * time.Second
 	// A pull's bitmap is committed after this many bytes, or that long.
 	defaultCommitBytes = 256 << 20
 	defaultCommitEvery = 5 * time.Second
@@ -91,6 +95,12 @@ func (o Options) withDefaults() Options {
 	}
 	if o.commitEvery == 0 {
 		o.commitEvery = defaultCommitEvery
+	}
+	if o.roomEvery == 0 {
+		o.roomEvery = roomEvery
+	}
+	if o.holderStall == 0 {
+		o.holderStall = defaultHolderStall
 	}
 	return o
 }
