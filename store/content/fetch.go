@@ -198,14 +198,17 @@ func (f *flight) want(p *plan) (leases.Set, error) {
 	}
 	for _, r := range f.ranges {
 		if r.From < 0 || r.To > p.bytes || r.From > r.To {
-			return nil, fmt.Errorf("%w: bytes %d to %d are not within the %d of %s", ErrContentInvalid, r.From, r.To, p.bytes, f.root)
+			return nil, fmt.Errorf("%w: bytes %d to %d are not within the %d of %s", errRange, r.From, r.To, p.bytes, f.root)
 		}
-		for at := r.From / f.s.layout.chunk; at*f.s.layout.chunk < r.To; at++ {
+		for at := r.From / f.s.layout.chunk; r.From < r.To && at*f.s.layout.chunk < r.To; at++ {
 			set.Add(int(at))
 		}
 	}
 	return set, nil
 }
+
+// errRange is a range that is asked for outside of the file.
+var errRange = fmt.Errorf("%w in the range that is asked for", ErrContentInvalid)
 
 // makePart makes a file of the right size with nothing in it.
 func (f *flight) makePart(rec *partial, file *os.File, info os.FileInfo, p *plan) error {
@@ -472,7 +475,9 @@ func (f *flight) request(ctx context.Context, want []digest, leaf bool, accept f
 	asking, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	f.arrived.touch()
-	f.meter.begin("")
+	if leaf {
+		f.meter.begin("")
+	}
 	stall := time.NewTimer(f.s.opt.Stall)
 	defer stall.Stop()
 	coming, cause := f.get.GetBlocks(asking, cids)
@@ -497,7 +502,7 @@ func (f *flight) request(ctx context.Context, want []digest, leaf bool, accept f
 			cause = context.Cause(asking)
 			break
 		}
-		d, good, err := f.verify(b, open)
+		d, good, err := f.verify(b, open, leaf)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -522,14 +527,18 @@ func (f *flight) request(ctx context.Context, want []digest, leaf bool, accept f
 }
 
 // verify hashes a block that came and says whether it is one of those wanted.
-func (f *flight) verify(b blocks.Block, open map[digest]bool) (d digest, good bool, err error) {
+func (f *flight) verify(b blocks.Block, open map[digest]bool, leaf bool) (d digest, good bool, err error) {
 	data := b.RawData()
 	f.got.Add(int64(len(data)))
-	f.meter.came("", len(data))
+	if leaf {
+		f.meter.came("", len(data))
+	}
 	if len(data) <= maxBlock {
 		d = sha256.Sum256(data)
 		if open[d] {
-			f.meter.good("", len(data))
+			if leaf {
+				f.meter.good("", len(data))
+			}
 			return d, true, nil
 		}
 		if claimed, ok := digestOf(b.Cid()); ok && claimed == d {

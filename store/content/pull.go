@@ -284,7 +284,7 @@ func (f *flight) run(ctx context.Context) (Content, error) {
 	if cause := context.Cause(ctx); cause != nil {
 		err = cause
 	}
-	if errors.Is(err, ErrContentInvalid) || (store.IsDiskFull(err) && f.s.committed(rec) == 0) {
+	if errors.Is(err, ErrContentInvalid) && !errors.Is(err, errRange) || (store.IsDiskFull(err) && f.s.committed(rec) == 0) {
 		// Nothing of it can be used again, or nothing is there.
 		if drop := f.s.dropPartial(rec); drop != nil {
 			f.s.log.Warn("an unfinished pull could not be removed", "path", rec.Part, "error", drop)
