@@ -160,7 +160,7 @@ func keptWhileNeeded(t *testing.T, asker, asked *machine, waiting <-chan string)
 	}
 	cancel()
 	asking.Wait()
-	asker.web.clients[ProtocolHTTP].CloseIdleConnections()
+	asker.web.channels[ProtocolHTTP].client.CloseIdleConnections()
 	eventually(t, 10*time.Second, "the link is let go", func() bool {
 		unused()
 		return !l.isLinked(asked.Self())

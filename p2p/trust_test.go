@@ -92,6 +92,7 @@ func TestWhoMayOpenWhat(t *testing.T) {
 		"/relay/probe/1":                    all,
 		"/relay/http/1":                     all,
 		"/relay/ctl/1":                      all,
+		"/relay/blocks/1":                   all[:2],
 		"/meshsub/1.2.0":                    all,
 		"/relay/abcdefghijklmnop/kad/1.0.0": all,
 		"/relay/abcdefghijklmnop/ipfs/bitswap/1.2.0":  all[:2],
