@@ -10,6 +10,9 @@ import (
 	"time"
 
 	cid "github.com/ipfs/go-cid"
+	"github.com/libp2p/go-libp2p/core/peer"
+
+	"relay/p2p/membership"
 )
 
 // Files is what this machine has of files, for other members.
@@ -50,6 +53,13 @@ const (
 	headerCheck = "Relay-Check"
 	headerWhole = "Relay-Whole"
 )
+
+// holder looks up a member that may get ranges of files, and send them.
+func (n *Node) holder(id peer.ID) (m membership.Member, may bool) {
+	rule, _ := accessTo(n.Mesh, ProtocolBlocks)
+	m, in := n.Member(id)
+	return m, in && rule.admits(m.Trust)
+}
 
 var errRange = errors.New("not one range of bytes=FIRST-LAST")
 

@@ -18,6 +18,9 @@ import (
 // ErrNotHere, ErrRefused, ErrBusy, ErrBadAnswer, ErrProtocol when the member does
 // not know the protocol, ErrPeerGone, or are ctx's own.
 func (n *Node) Have(ctx context.Context, id peer.ID, root cid.Cid) (have []byte, whole bool, err error) {
+	if _, may := n.holder(id); !may {
+		return nil, false, errNoHolder
+	}
 	return askHave(ctx, n.web.to(id, ProtocolBlocks), root)
 }
 
@@ -31,8 +34,13 @@ func (n *Node) Range(ctx context.Context, id peer.ID, root cid.Cid, from, to int
 	if from < 0 || to <= from || to-from > MaxRange {
 		return nil, fmt.Errorf("bytes %d to %d are no range of at most %d", from, to, MaxRange)
 	}
+	if _, may := n.holder(id); !may {
+		return nil, errNoHolder
+	}
 	return askRange(ctx, n.web.to(id, ProtocolBlocks), root, from, to, check)
 }
+
+var errNoHolder = fmt.Errorf("%w: its trust does not let it hold files for others", ErrNotHere)
 
 // newBlockTransport bounds an answer's head, and the wait for it.
 func newBlockTransport(dial dialStream) *http.Transport {
@@ -157,5 +165,5 @@ func broken(ctx context.Context, err error) error {
 	case errors.Is(err, ErrProtocol), errors.Is(err, ErrPeerGone):
 		return err
 	}
-	return fmt.Errorf("%w: %v", ErrPeerGone, err)
+	return fmt.Errorf("%w: %.*v", ErrPeerGone, maxSentence, err) // It may quote what came.
 }

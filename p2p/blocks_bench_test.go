@@ -36,8 +36,8 @@ func benchmarkRange(b *testing.B, transport string, piece int) {
 	attic.host.Host.SetStreamHandler("/test/raw/1", func(s network.Stream) {
 		defer s.Close()
 		for range size / part {
-			for rest := data; len(rest) > 0; rest = rest[pieceSize:] {
-				if _, err := s.Write(rest[:pieceSize]); err != nil {
+			for rest := data; len(rest) > 0; rest = rest[256<<10:] {
+				if _, err := s.Write(rest[:256<<10]); err != nil {
 					return
 				}
 			}

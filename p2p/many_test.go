@@ -2,6 +2,7 @@ package p2p
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -86,6 +87,11 @@ func TestFortyPeers(t *testing.T) {
 	asker, asked = unlinkedPair(t, machines)
 	if body := get(t, asker.Control(asked.Self())); body != asked.Name {
 		t.Errorf("%s answered a question, not %s", body, asked.Name)
+	}
+
+	asker, asked = unlinkedPair(t, machines)
+	if _, _, err := asker.Have(t.Context(), asked.Self(), testRoot("model")); !errors.Is(err, ErrNotHere) || !asker.links.isLinked(asked.Self()) {
+		t.Errorf("what one has of a file that is not linked to the asker: %v", err)
 	}
 
 	asker, asked = unlinkedPair(t, machines)
