@@ -199,9 +199,7 @@ func (b *Book) takeOver(h *holder, now time.Duration) *Lease {
 		return nil
 	}
 	taken := &Lease{From: l.To - n, To: l.To}
-	if taken.From > l.next { // Else it is under way twice: whoever comes first.
-		l.To = taken.From
-	}
+	l.To = max(taken.From, l.next+1) // The one that is coming may come twice: whoever is first.
 	return taken
 }
 
