@@ -136,8 +136,8 @@ func decodeDir(block []byte) ([]dirEntry, error) {
 	return entries, nil
 }
 
-// find returns the entry of a name.
-func find(entries []dirEntry, name string) (dirEntry, bool) {
+// entryNamed finds an entry by its name.
+func entryNamed(entries []dirEntry, name string) (dirEntry, bool) {
 	i, ok := slices.BinarySearchFunc(entries, dirEntry{Name: name}, compareEntries)
 	if !ok {
 		return dirEntry{}, false
