@@ -455,7 +455,7 @@ func (r *ranged) leaf(size int64) (data []byte, sum digest, err error) {
 
 // came counts what was read, and waits where that is too fast.
 func (r *ranged) came(n int) {
-	r.c.f.got.Add(int64(n))
+	r.c.f.meter.got.Add(int64(n))
 	if r.c.f.meter.limited() {
 		r.stall.Stop()
 		_ = r.c.f.meter.wait(r.ctx, n) // The next read fails if ctx has ended.

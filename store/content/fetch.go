@@ -56,7 +56,11 @@ func (f *flight) plan(ctx context.Context, rec *partial) (*plan, error) {
 	err = p.walk(ctx, func(ctx context.Context, level []nodeAt, found func(digest, []byte) error) error {
 		var missing []digest
 		for _, at := range level {
-			block, have, err := f.s.space.Get(keyNode(at.digest))
+			block, have := f.fetched[at.digest]
+			var err error
+			if !have {
+				block, have, err = f.s.space.Get(keyNode(at.digest))
+			}
 			if err != nil {
 				return err
 			}
@@ -132,7 +136,7 @@ func (f *flight) askSize(ctx context.Context, rec *partial) (int64, error) {
 		return 0, nil
 	}
 	size := int64(-1)
-	err = f.fetch(ctx, []digest{root.digest}, root.leaf, func(d digest, block []byte) error {
+	read := func(d digest, block []byte) error {
 		if root.leaf {
 			size = int64(len(block))
 			return nil
@@ -147,7 +151,11 @@ func (f *flight) askSize(ctx context.Context, rec *partial) (int64, error) {
 		}
 		keep := &nodeKeeper{s: f.s, id: rec.ID, b: batch{space: f.s.space}}
 		return first(keep.add(d, block), keep.flush())
-	})
+	}
+	if block, have := f.fetched[root.digest]; have {
+		return size, first(read(root.digest, block))
+	}
+	err = f.fetch(ctx, []digest{root.digest}, root.leaf, read)
 	return size, err
 }
 
@@ -529,7 +537,7 @@ func (f *flight) request(ctx context.Context, want []digest, leaf bool, accept f
 // verify hashes a block that came and says whether it is one of those wanted.
 func (f *flight) verify(b blocks.Block, open map[digest]bool, leaf bool) (d digest, good bool, err error) {
 	data := b.RawData()
-	f.got.Add(int64(len(data)))
+	f.meter.got.Add(int64(len(data)))
 	if leaf {
 		f.meter.came("", len(data))
 	}

@@ -14,6 +14,7 @@ import (
 // meter counts what a pull receives, and from whom, and holds it to a limit.
 type meter struct {
 	limit atomic.Pointer[rate.Limiter]
+	got   atomic.Int64 // bytes in all
 
 	mu      sync.Mutex
 	sources map[string]*flow // by name

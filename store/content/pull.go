@@ -73,6 +73,8 @@ type order struct {
 	get   Swarm
 	// ranges are what is wanted of the file; nil is all.
 	ranges []ByteRange
+	// member is set where the file belongs to a set that is pulled.
+	member *member
 }
 
 func orderOf(o PullOptions) order {
@@ -87,7 +89,7 @@ func (s *Store) ride(ctx context.Context, o order, limit int64, progress func(Pr
 	report := &reporter{fn: progress}
 	defer report.stop()
 	for {
-		if c, err := s.Get(o.root); err == nil && c.Complete {
+		if c, ok := s.here(o); ok {
 			if o.bytes >= 0 && c.Bytes != o.bytes {
 				return Content{}, wrongSize(o.root, c.Bytes, o.bytes)
 			}
@@ -141,8 +143,9 @@ type flight struct {
 	s      *Store
 	cancel context.CancelCauseFunc
 	bad    atomic.Int64 // wrong blocks received
-	got    atomic.Int64 // bytes received
-	meter  meter
+	meter  *meter       // of a file of a set, that of the set
+	// fetched are inner nodes that came before there was a record to keep them for.
+	fetched map[digest][]byte
 	// arrived is when the last block did.
 	arrived clock
 	buffers sync.Pool // of leaves
@@ -175,6 +178,9 @@ func (s *Store) board(ctx context.Context, o order, r *reporter) (f *flight, on 
 	if f == nil {
 		run, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 		f = &flight{s: s, order: o, cancel: cancel, done: make(chan struct{}), reports: map[*reporter]bool{}}
+		if f.meter = new(meter); o.member != nil {
+			f.meter = o.member.set.meter
+		}
 		f.buffers.New = func() any { return make([]byte, s.layout.chunk) }
 		s.pulls[o.root] = f
 		// Its callers wait for it; the last one to leave ends it.
@@ -187,7 +193,7 @@ func (s *Store) board(ctx context.Context, o order, r *reporter) (f *flight, on 
 			s.mu.Unlock()
 			close(f.done)
 		}()
-	} else if f.callers == 0 || f.ranges != nil || o.ranges != nil {
+	} else if f.callers == 0 || f.ranges != nil || o.ranges != nil || f.member != nil || o.member != nil {
 		return f, false
 	}
 	f.callers++
@@ -226,7 +232,7 @@ func (f *flight) report(p Progress) {
 		reports = append(reports, r)
 	}
 	f.mu.Unlock()
-	p.Fetched, p.Left = f.got.Load(), -1
+	p.Fetched, p.Left = f.meter.got.Load(), -1
 	if p.Phase == PhaseFetch || p.Phase == PhaseWait {
 		p.Rate, p.From = f.meter.now()
 		if p.Rate > 0 {
@@ -297,7 +303,7 @@ func (f *flight) run(ctx context.Context) (Content, error) {
 // error, the content was found to be here.
 func (f *flight) begin(ctx context.Context) (*partial, Content, error) {
 	// Another pull may have ended just before this one began.
-	if content, err := f.s.Get(f.root); err == nil && content.Complete {
+	if content, ok := f.s.here(f.order); ok {
 		return nil, content, nil
 	}
 	if err := os.MkdirAll(f.s.dir, 0o700); err != nil {
@@ -317,11 +323,21 @@ func (f *flight) begin(ctx context.Context) (*partial, Content, error) {
 		return rec, Content{}, nil
 	}
 	if f.bytes >= 0 {
-		if _, err := f.s.newPlan(f.root, f.bytes); err != nil {
-			return nil, Content{}, err
-		}
 		if content, ok := f.adopt(ctx); ok {
 			return nil, content, nil
+		}
+	}
+	entries, err := f.directory(ctx)
+	if err != nil {
+		return nil, Content{}, err
+	}
+	if entries != nil && f.ranges == nil && f.member == nil {
+		rec, err := f.beginSet(entries)
+		return rec, Content{}, err
+	}
+	if f.bytes >= 0 {
+		if _, err := f.s.newPlan(f.root, f.bytes); err != nil {
+			return nil, Content{}, err
 		}
 		if f.ranges == nil {
 			if err := f.askDisk(f.bytes); err != nil {
@@ -329,8 +345,11 @@ func (f *flight) begin(ctx context.Context) (*partial, Content, error) {
 			}
 		}
 	}
-	rec, err = f.s.newPartial(f.root, f.name, f.bytes)
-	return rec, Content{}, err
+	rec = &partial{Root: f.root, Name: f.name, Bytes: f.bytes}
+	if rec.Part, err = f.s.partName(f.name, f.root); err != nil {
+		return nil, Content{}, err
+	}
+	return rec, Content{}, f.s.newPartial(rec)
 }
 
 // adopt registers a file that lies already where the pull would put it, such as
@@ -376,10 +395,28 @@ func (f *flight) askDisk(need int64) error {
 
 // pull does what is left to do for a record.
 func (f *flight) pull(ctx context.Context, rec *partial) (Content, error) {
+	if rec.Set {
+		entries, err := f.directory(ctx)
+		if err == nil && entries == nil {
+			err = fmt.Errorf("%w: %s is no set of files", ErrContentInvalid, f.root)
+		}
+		if err != nil {
+			return Content{}, err
+		}
+		return f.pullSet(ctx, rec, entries)
+	}
+	if err := f.claim(rec); err != nil {
+		return Content{}, err
+	}
 	f.report(Progress{Phase: PhasePlan, Total: rec.Bytes})
 	p, err := f.plan(ctx, rec)
 	if err != nil {
 		return Content{}, err
+	}
+	if f.member != nil {
+		if err := f.checkTotal(p); err != nil {
+			return Content{}, err
+		}
 	}
 	if rec.Final != "" {
 		content, found, err := f.finish(rec, p)
@@ -392,6 +429,9 @@ func (f *flight) pull(ctx context.Context, rec *partial) (Content, error) {
 	q, err := f.openPart(rec, p)
 	if err != nil {
 		return Content{}, err
+	}
+	if f.member != nil && f.member.reserve {
+		return Content{CID: f.root, Bytes: p.bytes}, q.close()
 	}
 	f.setPart(q)
 	err = f.fill(ctx, q)
@@ -427,8 +467,25 @@ func (f *flight) setPart(q *part) {
 	f.part = q
 }
 
-// finalName is a name in the models folder that is free.
+// claim notes in the record where the file is to lie, if that is new.
+func (f *flight) claim(rec *partial) error {
+	dest := ""
+	if f.member != nil {
+		dest = f.member.dest
+	}
+	if rec.Dest == dest || rec.Final != "" { // It has come to its end already.
+		return nil
+	}
+	rec.Dest = dest
+	return f.s.savePartial(rec)
+}
+
+// finalName is a name in the models folder that is free, or the file's own in the
+// folder of its set.
 func (f *flight) finalName() string {
+	if f.member != nil {
+		return f.member.dest
+	}
 	base := filepath.Join(f.s.dir, fileName(f.name, f.root))
 	for n := 1; ; n++ {
 		path := base + ".gguf"
@@ -452,10 +509,11 @@ func (f *flight) finish(rec *partial, p *plan) (content Content, found bool, err
 			return Content{}, true, unusable(f.s.dir, err)
 		}
 	}
-	if err := store.SyncDir(f.s.dir); err != nil {
+	if err := store.SyncDir(filepath.Dir(rec.Final)); err != nil {
 		return Content{}, true, unusable(f.s.dir, err)
 	}
-	done := &file{ID: rec.ID, Bytes: p.bytes, Path: rec.Final, Stamp: rec.Stamp, Pulled: true}
+	done := &file{ID: rec.ID, Bytes: p.bytes, Path: rec.Final, Stamp: rec.Stamp, Pulled: true,
+		Part: rec.Dest != "" && rec.Final == rec.Dest, Nested: rec.Dest != "" && rec.Final == rec.Dest}
 	err = f.s.register(done, p.leaves,
 		store.Write{Key: keyPull(rec.Root), Delete: true},
 		store.Write{Key: keyMaps(rec.Root), Delete: true})

@@ -177,7 +177,8 @@ func (c *checked) next() ([]byte, error) {
 	if n < len(data) {
 		return nil, c.file.changed(missing(err))
 	}
-	return nil, c.s.noteDamage(c.file)
+	c.s.noteDamage(c.file, begin)
+	return nil, c.file.changed(damaged)
 }
 
 // digests reads the hashes of leaves [from, to) of a file off its inner nodes.
@@ -230,6 +231,5 @@ func (s *Store) Pause(root cid.Cid) error {
 }
 
 // Touch notes that content is used now, for Content.Used.
-func (s *Store) Touch(root cid.Cid) error { return nil }
-
-func (s *Store) noteDamage(f *file) error { return f.changed("its bytes are others") }
+// It fails with ErrNotFound.
+func (s *Store) Touch(root cid.Cid) error { return s.touch(root) }
