@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -193,9 +194,9 @@ func (failing) Close() error { return nil }
 
 func TestADamagedFile(t *testing.T) {
 	changed := fault("file_changed", "the file is no longer what was added")
-	var checked bool
+	var checked atomic.Bool
 	attic, den := pairOn(t, bothTransports[0], filesOf{open: func(_ context.Context, r request) (io.ReadCloser, int64, error) {
-		checked = r.check
+		checked.Store(r.check)
 		switch r.root {
 		case testRoot("changed"):
 			return nil, 0, changed
@@ -207,14 +208,14 @@ func TestADamagedFile(t *testing.T) {
 	for _, name := range []string{"changed", "empty"} {
 		if _, err := den.Range(t.Context(), attic.Self(), testRoot(name), 0, 2<<20, true); !errors.Is(err, ErrDamaged) || reasonOf(err) != "file_changed" {
 			t.Errorf("%s: %v", name, err)
-		} else if !checked {
+		} else if !checked.Load() {
 			t.Error("it was not asked to check")
 		}
 	}
 	if got, err := take(t, attic, den, testRoot("half"), 0, 2<<20); !errors.Is(err, ErrPeerGone) || len(got) > 1<<20 {
 		t.Errorf("a file that breaks off in the middle: %d bytes, %v", len(got), err)
 	}
-	if checked {
+	if checked.Load() {
 		t.Error("it was asked to check")
 	}
 }
@@ -389,7 +390,7 @@ func TestAnAskerThatTakesNothing(t *testing.T) {
 	for _, transport := range bothTransports {
 		t.Run(transport, func(t *testing.T) {
 			files, ranges := waiting(MaxRange)
-			attic, den := pairOn(t, transport, files, patient(100*time.Millisecond))
+			attic, den := pairOn(t, transport, files, patient(time.Second))
 			r := begin(t, t.Context(), attic, den)
 			defer r.Close()
 			select {
@@ -521,6 +522,11 @@ func TestARangeIsUseOfALink(t *testing.T) {
 	}
 	_ = r.Close()
 	eventually(t, 5*time.Second, "nothing is under way again", func() bool { return !used() })
+	if _, err := take(t, attic, den, testRoot("model"), 0, pieceSize); err != nil || !used() {
+		t.Errorf("the stream was not kept: %v", err)
+	}
+	den.web.channels[ProtocolBlocks].client.CloseIdleConnections()
+	eventually(t, 5*time.Second, "nothing is kept", func() bool { return !used() })
 }
 
 // TestNothingOfARangeIsLeft once Run of either side has returned.
