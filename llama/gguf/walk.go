@@ -14,7 +14,6 @@ import (
 // A walk reads the header of one file once, and keeps what is of interest.
 type walk struct {
 	r      *bufio.Reader
-	buf    [8]byte
 	size   uint64 // of the file, in bytes
 	at     uint64 // bytes read
 	budget *budget
@@ -29,16 +28,17 @@ type walk struct {
 	start                uint64 // of the data
 }
 
-// A budget is what all files of one model share: what they may still have, and
-// the names of the tensors that they have.
+// A budget is what all files of one model share: what they may still have, the
+// names of the tensors that they have, and a buffer.
 type budget struct {
+	r               *bufio.Reader
 	header, data    uint64 // bytes
 	pairs, elements int
 	tensors         map[string]bool
 }
 
 func newBudget() *budget {
-	return &budget{header: maxHeader, data: maxData, pairs: maxPairs, elements: maxElements, tensors: map[string]bool{}}
+	return &budget{r: bufio.NewReaderSize(nil, 1<<16), header: maxHeader, data: maxData, pairs: maxPairs, elements: maxElements, tensors: map[string]bool{}}
 }
 
 // errEnd is the end of the file inside of the header.
@@ -46,10 +46,9 @@ var errEnd = errors.New("it is cut short inside its header")
 
 // walkHeader reads the header of a file of that size.
 func walkHeader(r io.Reader, size int64, b *budget) (*walk, error) {
-	w := &walk{r: bufio.NewReaderSize(r, 1<<16), size: uint64(max(0, size)), budget: b, index: map[string]int{}}
-	err := w.header()
-	w.r = nil // a set has many files
-	return w, err
+	b.r.Reset(r)
+	w := &walk{r: b.r, size: uint64(max(0, size)), budget: b, index: map[string]int{}}
+	return w, w.header()
 }
 
 func (w *walk) header() error {
@@ -128,16 +127,23 @@ func (w *walk) next(n uint64) error {
 	return nil
 }
 
-// read reads up to 8 bytes, which are good until the next call.
+// read reads up to maxText bytes, which are good until the next call.
 func (w *walk) read(n int) ([]byte, error) {
 	if err := w.next(uint64(n)); err != nil {
 		return nil, err
 	}
-	_, err := io.ReadFull(w.r, w.buf[:n])
-	return w.buf[:n], ended(err)
+	b, err := w.r.Peek(n)
+	if err != nil {
+		return nil, ended(err)
+	}
+	_, err = w.r.Discard(n)
+	return b, err
 }
 
 func (w *walk) skip(n uint64) error {
+	if n == 0 {
+		return nil
+	}
 	if err := w.next(n); err != nil {
 		return err
 	}
@@ -188,15 +194,12 @@ func (w *walk) text(limit uint64) (string, error) {
 		return "", fmt.Errorf("it has a name or text of %d bytes", n)
 	}
 	kept := min(n, maxText)
-	if err := w.next(n); err != nil {
+	b, err := w.read(int(kept))
+	if err != nil {
 		return "", err
 	}
-	b := make([]byte, kept)
-	if _, err := io.ReadFull(w.r, b); err != nil {
-		return "", ended(err)
-	}
-	_, err = w.r.Discard(int(n - kept))
-	return string(b), ended(err)
+	text := string(b)
+	return text, w.skip(n - kept)
 }
 
 // shown is a text out of a file, short and harmless for a message.
