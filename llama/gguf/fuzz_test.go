@@ -24,12 +24,20 @@ func inMemory(parts ...[]byte) (Header, error) {
 		if !ok {
 			return nil, fmt.Errorf("%w: %s", ErrMissing, path)
 		}
-		w, err := walkHeader(io.MultiReader(bytes.NewReader(data), bytes.NewReader(make([]byte, zeros))), int64(len(data)+zeros), b)
+		w, err := walkHeader(io.MultiReader(bytes.NewReader(data), zeroReader{}), int64(len(data)+zeros), b)
 		if err != nil {
 			return nil, fmt.Errorf("%w: %s: %w", ErrInvalid, path, err)
 		}
 		return w, nil
 	})
+}
+
+// A zeroReader reads zeros without end.
+type zeroReader struct{}
+
+func (zeroReader) Read(b []byte) (int, error) {
+	clear(b)
+	return len(b), nil
 }
 
 // FuzzRead: whatever the two parts of a model hold, there is a header or an
