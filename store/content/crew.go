@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -50,6 +52,7 @@ type crew struct {
 // hand is one holder.
 type hand struct {
 	Holder
+	id string
 	// Guarded by the crew's mu.
 	working bool
 	fails   int // in a row
@@ -89,11 +92,31 @@ func (c *crew) run(ctx context.Context) error {
 		case <-c.next():
 			continue
 		case <-tick.C:
+			c.complain()
 			continue
 		}
 		break
 	}
 	return g.Wait()
+}
+
+// complain says that nothing comes, if that is so for a while.
+func (c *crew) complain() {
+	silent := c.f.arrived.since()
+	if silent < 2*refreshEvery {
+		return
+	}
+	c.mu.Lock()
+	var names []string
+	for _, h := range c.hands {
+		if h.working {
+			names = append(names, h.Name())
+		}
+	}
+	c.mu.Unlock()
+	slices.Sort(names)
+	c.f.report(Progress{Phase: PhaseWait, Done: c.q.have(), Total: c.q.total,
+		Why: fmt.Sprintf("nothing has come from %s for %.0f seconds", strings.Join(names, ", "), silent.Seconds())})
 }
 
 // sync takes over what has come by other ways.
@@ -136,8 +159,8 @@ func (c *crew) enlist(ctx context.Context, g *errgroup.Group) {
 	for _, holder := range holders {
 		h := c.hands[holder.ID()]
 		if h == nil {
-			h = &hand{}
-			c.hands[holder.ID()] = h
+			h = &hand{id: holder.ID()}
+			c.hands[h.id] = h
 		}
 		h.Holder = holder
 		if h.working || !h.able() || working >= maxHands || c.book.Left() == 0 {
@@ -150,7 +173,7 @@ func (c *crew) enlist(ctx context.Context, g *errgroup.Group) {
 			c.mu.Lock()
 			defer c.mu.Unlock()
 			h.working = false
-			c.book.Forget(h.ID())
+			c.book.Forget(h.id)
 			c.stir()
 			return err
 		})
@@ -160,8 +183,8 @@ func (c *crew) enlist(ctx context.Context, g *errgroup.Group) {
 // able says whether a holder may be asked now.
 func (h *hand) able() bool { return !h.dropped && !time.Now().Before(h.rest) }
 
-// worthIt says whether to go on: something is missing, and somebody is at work
-// who has sent something of late.
+// worthIt says whether to go on: something is missing, somebody is at work, and
+// something came of late.
 func (c *crew) worthIt() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -169,7 +192,7 @@ func (c *crew) worthIt() bool {
 		return false
 	}
 	for _, h := range c.hands {
-		if h.working && h.fails == 0 {
+		if h.working {
 			return true
 		}
 	}
@@ -187,7 +210,7 @@ func (c *crew) work(ctx context.Context, h *hand) error {
 			}
 		}
 		c.mu.Lock()
-		lease := c.book.Next(h.ID(), time.Since(c.at))
+		lease := c.book.Next(h.id, time.Since(c.at))
 		left, changed := c.book.Left(), c.changed
 		c.mu.Unlock()
 		switch {
@@ -225,7 +248,7 @@ func (c *crew) stale(h *hand) bool {
 		return true
 	case h.whole:
 		return false
-	case c.book.Useful(h.ID()):
+	case c.book.Useful(h.id):
 		return time.Since(h.asked) > 2*refreshEvery
 	}
 	return time.Since(h.asked) >= refreshEvery
@@ -242,9 +265,9 @@ func (c *crew) ask(ctx context.Context, h *hand) error {
 	defer c.mu.Unlock()
 	h.asked, h.whole = time.Now(), whole
 	if whole {
-		c.book.Offer(h.ID(), nil)
+		c.book.Offer(h.id, nil)
 	} else {
-		c.book.Offer(h.ID(), setOf(have, len(c.q.leaves)))
+		c.book.Offer(h.id, setOf(have, len(c.q.leaves)))
 	}
 	c.stir()
 	return nil
@@ -286,7 +309,7 @@ func (c *crew) fetch(ctx context.Context, h *hand, from, to int) (theirs, err er
 	defer r.close()
 	for {
 		c.mu.Lock()
-		i, ok := c.book.Due(h.ID())
+		i, ok := c.book.Due(h.id)
 		c.mu.Unlock()
 		if !ok {
 			return nil, nil
@@ -295,7 +318,7 @@ func (c *crew) fetch(ctx context.Context, h *hand, from, to int) (theirs, err er
 		switch {
 		case errors.Is(theirs, io.EOF): // It has no more than that.
 			c.mu.Lock()
-			c.book.Lacks(h.ID(), i)
+			c.book.Lacks(h.id, i)
 			c.mu.Unlock()
 			if i > from {
 				return nil, nil
@@ -311,7 +334,7 @@ func (c *crew) fetch(ctx context.Context, h *hand, from, to int) (theirs, err er
 			return nil, err
 		}
 		c.mu.Lock()
-		more := c.book.Passed(h.ID())
+		more := c.book.Passed(h.id)
 		c.mu.Unlock()
 		if !more {
 			return nil, nil
@@ -373,7 +396,7 @@ func (c *crew) blame(h *hand, i int) (dropped bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	h.trouble = errWrong
-	if c.book.Wrong(h.ID(), i) {
+	if c.book.Wrong(h.id, i) {
 		h.dropped = true
 	}
 	c.stir()
@@ -464,7 +487,7 @@ func (r *ranged) came(n int) {
 	rate := r.c.f.meter.came(r.h.Name(), n)
 	r.c.mu.Lock()
 	defer r.c.mu.Unlock()
-	r.c.book.Moved(r.h.ID(), time.Since(r.c.at), rate)
+	r.c.book.Moved(r.h.id, time.Since(r.c.at), rate)
 }
 
 // close ends the range; it may be called again.

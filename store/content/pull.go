@@ -345,7 +345,7 @@ func (f *flight) begin(ctx context.Context) (*partial, Content, error) {
 			}
 		}
 	}
-	rec = &partial{Root: f.root, Name: f.name, Bytes: f.bytes}
+	rec = &partial{Root: f.root, Name: f.name, Bytes: f.bytes, Dest: f.dest()}
 	if rec.Part, err = f.s.partName(f.name, f.root); err != nil {
 		return nil, Content{}, err
 	}
@@ -469,15 +469,19 @@ func (f *flight) setPart(q *part) {
 
 // claim notes in the record where the file is to lie, if that is new.
 func (f *flight) claim(rec *partial) error {
-	dest := ""
-	if f.member != nil {
-		dest = f.member.dest
-	}
-	if rec.Dest == dest || rec.Final != "" { // It has come to its end already.
+	if rec.Dest == f.dest() || rec.Final != "" { // It has come to its end already.
 		return nil
 	}
-	rec.Dest = dest
+	rec.Dest = f.dest()
 	return f.s.savePartial(rec)
+}
+
+// dest is where a file of a set is to lie, "" for one by itself.
+func (f *flight) dest() string {
+	if f.member == nil {
+		return ""
+	}
+	return f.member.dest
 }
 
 // finalName is a name in the models folder that is free, or the file's own in the
