@@ -60,3 +60,24 @@ func lastUse(sets []*set, files []*file) int64 {
 	}
 	return used
 }
+
+// claim notes that content which is here was asked for anew: it is used now, and a
+// file that is here as part of a set counts as registered by itself, too. It fails
+// with ErrNotFound.
+func (s *Store) claim(root cid.Cid) error {
+	s.tables.Lock()
+	defer s.tables.Unlock()
+	files := s.filesOf(root)
+	for _, f := range files {
+		if !f.Part {
+			return s.touchLocked(root)
+		}
+	}
+	f, _ := s.intact(root)
+	if f == nil {
+		return s.touchLocked(root) // a set, or nothing
+	}
+	own := *f
+	own.Part, own.Used = false, s.opt.now().UnixNano()
+	return s.saveFile(&own)
+}
