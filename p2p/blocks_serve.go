@@ -143,7 +143,9 @@ func (b *blockServer) bytes(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		if err != nil {
-			b.n.log.Warn("range broken off", "cid", root, "error", err)
+			if r.Context().Err() == nil {
+				b.n.log.Warn("range broken off", "cid", root, "error", err)
+			}
 			hangUp(w)
 			return
 		}
