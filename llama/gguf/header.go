@@ -77,16 +77,16 @@ func Read(path string) (Header, error) { return read(path, walkFile) }
 
 // read is Read with another source of files.
 func read(path string, walkOne func(path string, b *budget) (*walk, error)) (Header, error) {
-	parts, walks, b, err := walkModel(path, walkOne)
+	s, err := walkSet(path, walkOne)
 	if err != nil {
 		return Header{}, err
 	}
-	h, err := describe(walks, b.tensors)
+	h, err := s.describe()
 	if err != nil {
-		return Header{}, fmt.Errorf("%w: %s: %w", ErrInvalid, parts[0], err)
+		return Header{}, fmt.Errorf("%w: %s: %w", ErrInvalid, s.paths[0], err)
 	}
-	if len(parts) > 1 {
-		h.Parts = parts
+	if len(s.paths) > 1 {
+		h.Parts = s.paths
 	}
 	return h, nil
 }
@@ -124,8 +124,8 @@ var archPattern = regexp.MustCompile(`\A[A-Za-z0-9._-]{1,64}\z`)
 
 // describe makes a header of what was found in the files of a model. All keys
 // of it are in the first, which need not have tensors.
-func describe(walks []*walk, tensors map[string]bool) (Header, error) {
-	w := walks[0]
+func (s set) describe() (Header, error) {
+	w := s.walks[0]
 	h := Header{Name: oneLine(w.textOf("general.name"), 120), Arch: w.textOf("general.architecture")}
 	if !archPattern.MatchString(h.Arch) {
 		return Header{}, errors.New("it does not say its architecture")
@@ -143,7 +143,7 @@ func describe(walks []*walk, tensors map[string]bool) (Header, error) {
 	file := &parser.GGUFFile{Header: parser.GGUFHeader{
 		Magic: parser.GGUFMagicGGUFLe, Version: parser.GGUFVersionV3, MetadataKVCount: uint64(len(w.pairs)), MetadataKV: w.pairs,
 	}}
-	for _, w := range walks {
+	for _, w := range s.walks {
 		h.Params += w.elements
 		h.FileBytes += w.size
 		h.TensorBytes += w.bytes
@@ -152,7 +152,7 @@ func describe(walks []*walk, tensors map[string]bool) (Header, error) {
 	}
 	file.Header.TensorCount = uint64(len(file.TensorInfos))
 	file.Size, file.ModelParameters = parser.GGUFBytesScalar(h.FileBytes), parser.GGUFParametersScalar(h.Params)
-	h.Kind = w.kind(h.Arch, tensors)
+	h.Kind = w.kind(h.Arch, s.tensors)
 	h.file = file
 	return h, guarded(func() error {
 		h.Quantization = strings.TrimPrefix(file.Metadata().FileType.String(), "MOSTLY_")

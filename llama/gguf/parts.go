@@ -25,25 +25,34 @@ func isPart(path string, no, count uint64) bool {
 	return m != nil && m[2] == fmt.Sprintf("%05d", no) && m[3] == fmt.Sprintf("%05d", count)
 }
 
-// walkModel walks all files of the model that path belongs to, with walkOne for
-// each, and returns their paths and what was found, in order.
-func walkModel(path string, walkOne func(path string, b *budget) (*walk, error)) ([]string, []*walk, *budget, error) {
+// A set is all files of a model, in order.
+type set struct {
+	paths   []string
+	walks   []*walk
+	tensors map[string]bool // by name
+}
+
+// walkSet walks all files of the model that path belongs to, with walkOne for
+// each.
+func walkSet(path string, walkOne func(path string, b *budget) (*walk, error)) (set, error) {
 	b := newBudget()
 	given, err := walkOne(path, b)
 	if err != nil {
-		return nil, nil, nil, err
+		return set{}, err
 	}
-	wrong := func(path string, err error) error { return fmt.Errorf("%w: %s: %w", ErrInvalid, path, err) }
+	wrong := func(path string, err error) (set, error) {
+		return set{}, fmt.Errorf("%w: %s: %w", ErrInvalid, path, err)
+	}
 	s, err := given.split()
 	switch {
 	case err != nil:
-		return nil, nil, nil, wrong(path, err)
+		return wrong(path, err)
 	case s.count <= 1:
-		return []string{path}, []*walk{given}, b, nil
+		return set{[]string{path}, []*walk{given}, b.tensors}, nil
 	case s.count > maxParts:
-		return nil, nil, nil, wrong(path, fmt.Errorf("it is one of %d parts; more than %d are not read", s.count, maxParts))
+		return wrong(path, fmt.Errorf("it is one of %d parts; more than %d are not read", s.count, maxParts))
 	case !isPart(path, s.no+1, s.count):
-		return nil, nil, nil, wrong(path, fmt.Errorf(
+		return wrong(path, fmt.Errorf(
 			"it is part %d of %d of a split model, and llama.cpp finds those by their names: it must be called NAME-%05d-of-%05d.gguf and lie beside the others",
 			s.no+1, s.count, s.no+1, s.count))
 	}
@@ -52,20 +61,20 @@ func walkModel(path string, walkOne func(path string, b *budget) (*walk, error))
 		paths[i] = partPath(path, i+1)
 		if walks[i] = given; uint64(i) != s.no {
 			if walks[i], err = walkOne(paths[i], b); err != nil {
-				return nil, nil, nil, fmt.Errorf("part %d of %d: %w", i+1, s.count, err)
+				return set{}, fmt.Errorf("part %d of %d: %w", i+1, s.count, err)
 			}
 		}
 	}
 	first := walks[0]
 	for i, w := range walks {
 		if err := w.partOf(first, i, len(walks)); err != nil {
-			return nil, nil, nil, wrong(paths[i], err)
+			return wrong(paths[i], err)
 		}
 	}
 	if want, _ := first.number(splitTensors); want != uint64(len(b.tensors)) {
-		return nil, nil, nil, wrong(paths[0], fmt.Errorf("it says that its parts have %d tensors together, and they have %d: one is of another model", want, len(b.tensors)))
+		return wrong(paths[0], fmt.Errorf("it says that its parts have %d tensors together, and they have %d: one is of another model", want, len(b.tensors)))
 	}
-	return paths, walks, b, nil
+	return set{paths, walks, b.tensors}, nil
 }
 
 // The keys that every part of a split model has.

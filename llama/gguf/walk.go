@@ -53,10 +53,12 @@ func walkHeader(r io.Reader, size int64, b *budget) (*walk, error) {
 
 func (w *walk) header() error {
 	magic, err := w.read(4)
-	if err != nil || string(magic) != "GGUF" {
-		if w.size < 24 {
-			return fmt.Errorf("it has %d bytes, less than the smallest GGUF file", w.size)
-		}
+	switch {
+	case w.size < 24:
+		return fmt.Errorf("it has %d bytes, less than the smallest GGUF file", w.size)
+	case err != nil:
+		return err
+	case string(magic) != "GGUF":
 		return errors.New("it does not begin as a GGUF file does")
 	}
 	version, err := w.uint32()

@@ -8,7 +8,7 @@ import (
 
 // Split is the model in n parts as llama.cpp splits them: all keys are in the
 // first, and the tensors are shared out in order. With bare, the first part has
-// keys alone and the others share the tensors.
+// keys alone and the others, of which there is at least one, share the tensors.
 func (f File) Split(n int, bare bool) []File {
 	parts := make([]File, n)
 	for i := range parts {
