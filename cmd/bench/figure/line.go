@@ -10,7 +10,7 @@ import (
 
 // Value prints one figure.
 func Value(name string, v float64, unit string) {
-	fmt.Printf("BENCH name=%s value=%.4g unit=%s\n", name, v, unit)
+	fmt.Printf("BENCH name=%s value=%.5g unit=%s\n", name, v, unit)
 }
 
 // Ratio prints one figure that was measured against another in the same run.
