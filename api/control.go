@@ -49,9 +49,13 @@ type ControlScheduler interface {
 	// LastCopies names the models of which a peer has pulled the only whole copy
 	// within reach.
 	LastCopies(id string) []string
-	Add(ctx context.Context, o scheduler.AddOptions, progress func(content.Progress)) (scheduler.ModelState, error)
-	Pull(ctx context.Context, name string, progress func(content.Progress)) (scheduler.ModelState, error)
+	Add(ctx context.Context, o scheduler.AddOptions, progress func(content.Progress)) (scheduler.Outcome, error)
+	Pull(ctx context.Context, o scheduler.PullOptions, progress func(content.Progress)) (scheduler.Outcome, error)
+	StopPull(ctx context.Context, name string, drop bool) (scheduler.Stopped, error)
+	Set(name string, o scheduler.SetOptions) (m scheduler.ModelState, changed []string, err error)
 	Remove(name string, files, lastCopy bool) (scheduler.Removed, error)
+	DiskUse() scheduler.DiskUse
+	Prune(ctx context.Context, o scheduler.PruneOptions) (scheduler.Pruned, error)
 	TakeIn(from peer.ID, list []scheduler.Carried) error
 }
 
@@ -161,11 +165,31 @@ type Line[T any] struct {
 	Error    *ControlError `json:"error,omitempty"`
 }
 
-// ProgressLine is how far long work is; Total is -1 while it is not known.
+// ProgressLine is how far long work is.
 type ProgressLine struct {
+	// Phase is plan, check, fetch, hash, wait or finish; Why says in words what is
+	// waited for.
 	Phase string `json:"phase"`
-	Done  int64  `json:"done"`
-	Total int64  `json:"total"`
+	Why   string `json:"why,omitempty"`
+	// Done of Total bytes are done; Total is -1 while it is not known.
+	Done  int64 `json:"done"`
+	Total int64 `json:"total"`
+	// Fetched is how many bytes came from other peers in this run, Rate how many
+	// came of late each second, and Left in how many seconds the rest is here at
+	// that rate; it is left out while nobody can say.
+	Fetched int64    `json:"fetched"`
+	Rate    float64  `json:"rate"`
+	Left    *float64 `json:"left_s,omitempty"`
+	// From are the peers that it comes from, the most first.
+	From []SourceLine `json:"from,omitempty"`
+}
+
+// SourceLine is one peer's part in a pull: the bytes that came from it in this
+// run, and of late each second. Who has no name sends single blocks.
+type SourceLine struct {
+	Name  string  `json:"name"`
+	Bytes int64   `json:"bytes"`
+	Rate  float64 `json:"rate"`
 }
 
 // ControlError is a refusal of the control API.
@@ -190,17 +214,11 @@ func (c *Control) Handler() http.Handler {
 		}
 		return peers, nil
 	}))
-	mux.HandleFunc("GET /v0/models", atOnce(c, func(*http.Request) ([]scheduler.ModelState, error) { return c.Scheduler.ModelStates(), nil }))
-	mux.HandleFunc("GET /v0/model", atOnce(c, func(r *http.Request) (scheduler.ModelState, error) {
-		return c.Scheduler.Model(r.URL.Query().Get("name"))
-	}))
 	mux.HandleFunc("POST /v0/invite", atOnce(c, c.invite))
 	c.routeMembers(mux)
 	c.routeSettings(mux)
+	c.routeModels(mux)
 	mux.HandleFunc("POST /v0/join", atOnce(c, c.join))
-	mux.HandleFunc("POST /v0/model/rm", atOnce(c, c.removeModel))
-	mux.HandleFunc("POST /v0/model/add", inLines(c, c.addModel))
-	mux.HandleFunc("POST /v0/model/pull", inLines(c, c.pullModel))
 	mux.HandleFunc("POST /v0/down", atOnce(c, func(*http.Request) (struct{}, error) {
 		c.Down()
 		return struct{}{}, nil
@@ -255,68 +273,6 @@ func (c *Control) join(r *http.Request) (JoinAnswer, error) {
 		return JoinAnswer{}, scheduler.Errorf(scheduler.InMesh, "this machine is in %q with others; leave it first (relay peer leave), then join", c.meshName())
 	}
 	return c.Join(r.Context(), invite)
-}
-
-// RemoveRequest says which model goes, and whether its file does.
-type RemoveRequest struct {
-	Name string `json:"name"`
-	// Files deletes the pulled file of this machine; LastCopy also where no
-	// other peer has one.
-	Files    bool `json:"files,omitempty"`
-	LastCopy bool `json:"last_copy,omitempty"`
-}
-
-func (c *Control) removeModel(r *http.Request) (scheduler.Removed, error) {
-	var q RemoveRequest
-	if err := decodeBody(r.Body, &q); err != nil {
-		return scheduler.Removed{}, err
-	}
-	return c.Scheduler.Remove(q.Name, q.Files, q.LastCopy)
-}
-
-func (c *Control) addModel(ctx context.Context, body io.Reader, progress func(ProgressLine)) (scheduler.ModelState, error) {
-	var q scheduler.AddOptions
-	if err := decodeBody(body, &q); err != nil {
-		return scheduler.ModelState{}, err
-	}
-	if q.Path == "" {
-		if q.Name != "demo" {
-			return scheduler.ModelState{}, scheduler.Errorf(scheduler.InvalidRequest, "say where the file of %q is; only the model called demo comes without one", q.Name)
-		}
-		path, err := c.DemoPath()
-		if err != nil {
-			return scheduler.ModelState{}, err
-		}
-		q.Path = path
-	}
-	return c.Scheduler.Add(ctx, q, report(progress))
-}
-
-// PullRequest says which model to bring, and to which peer; none means here.
-type PullRequest struct {
-	Name string `json:"name"`
-	To   string `json:"to,omitempty"`
-}
-
-func (c *Control) pullModel(ctx context.Context, body io.Reader, progress func(ProgressLine)) (scheduler.ModelState, error) {
-	var q PullRequest
-	if err := decodeBody(body, &q); err != nil {
-		return scheduler.ModelState{}, err
-	}
-	if q.To != "" {
-		to, err := findPeer(c.Scheduler.Peers(), q.To)
-		if err != nil {
-			return scheduler.ModelState{}, err
-		}
-		if !to.Self {
-			return c.peers().pull(ctx, to, q.Name, progress)
-		}
-	}
-	return c.Scheduler.Pull(ctx, q.Name, report(progress))
-}
-
-func report(progress func(ProgressLine)) func(content.Progress) {
-	return func(p content.Progress) { progress(ProgressLine{string(p.Phase), p.Done, p.Total}) }
 }
 
 // decodeBody reads what a command of this machine sent. A field that is not

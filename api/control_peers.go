@@ -22,27 +22,24 @@ const maxPeerAnswer = 1 << 20
 
 // PeerHandler answers what other peers ask over streams: how busy this one is,
 // to take in the models that a new member brings along, and, for admins'
-// machines, to pull a model.
+// machines, to pull a model and to stop that.
 func (c *Control) PeerHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /load", atOnce(c, func(*http.Request) (map[string]int, error) { return c.Scheduler.InFlight(), nil }))
-	pull := inLines(c, func(ctx context.Context, body io.Reader, progress func(ProgressLine)) (scheduler.ModelState, error) {
+	mux.HandleFunc("POST /pull", c.ofAdmins(inLines(c, func(ctx context.Context, body io.Reader, progress func(ProgressLine)) (scheduler.Outcome, error) {
 		var q PullRequest
 		if err := decodePeerBody(body, &q); err != nil {
-			return scheduler.ModelState{}, err
+			return scheduler.Outcome{}, err
 		}
-		return c.Scheduler.Pull(ctx, q.Name, report(progress))
-	})
-	mux.HandleFunc("POST /pull", func(w http.ResponseWriter, r *http.Request) {
-		from, _ := p2p.RemotePeer(r.Context())
-		if m, ok := c.Mesh.Roster().Member(from); !ok || m.Role != membership.RoleAdmin {
-			atOnce(c, func(*http.Request) (struct{}, error) {
-				return struct{}{}, scheduler.Errorf(scheduler.NotAllowed, "only an admin's machine may tell another one to pull")
-			})(w, r)
-			return
+		return c.Scheduler.Pull(ctx, scheduler.PullOptions{Name: q.Name, Limit: q.Limit}, report(progress))
+	})))
+	mux.HandleFunc("POST /stop", c.ofAdmins(atOnce(c, func(r *http.Request) (scheduler.Stopped, error) {
+		var q StopRequest
+		if err := decodePeerBody(r.Body, &q); err != nil {
+			return scheduler.Stopped{}, err
 		}
-		pull(w, r)
-	})
+		return c.Scheduler.StopPull(r.Context(), q.Name, q.Cancel)
+	})))
 	mux.HandleFunc("POST /carried", atOnce(c, func(r *http.Request) (struct{}, error) {
 		var list []scheduler.Carried
 		if err := decodePeerBody(r.Body, &list); err != nil {
@@ -52,6 +49,21 @@ func (c *Control) PeerHandler() http.Handler {
 		return struct{}{}, c.Scheduler.TakeIn(from, list)
 	}))
 	return http.MaxBytesHandler(mux, maxControlBody)
+}
+
+// ofAdmins serves what only an admin's machine may tell another one to do.
+func (c *Control) ofAdmins(h http.HandlerFunc) http.HandlerFunc {
+	no := atOnce(c, func(*http.Request) (struct{}, error) {
+		return struct{}{}, scheduler.Errorf(scheduler.NotAllowed, "only an admin's machine may tell another one to pull, or to stop that")
+	})
+	return func(w http.ResponseWriter, r *http.Request) {
+		from, _ := p2p.RemotePeer(r.Context())
+		if m, ok := c.Mesh.Roster().Member(from); !ok || m.Role != membership.RoleAdmin {
+			no(w, r)
+			return
+		}
+		h(w, r)
+	}
 }
 
 // peerClient asks other peers.
@@ -89,13 +101,34 @@ func (p peerClient) load(ctx context.Context, to string) (map[string]int, error)
 	return load, err
 }
 
-func (p peerClient) pull(ctx context.Context, to scheduler.PeerState, name string, progress func(ProgressLine)) (scheduler.ModelState, error) {
-	response, err := p.do(ctx, to.ID, http.MethodPost, "/pull", PullRequest{Name: name})
+func (p peerClient) pull(ctx context.Context, to scheduler.PeerState, q PullRequest, progress func(ProgressLine)) (scheduler.Outcome, error) {
+	response, err := p.do(ctx, to.ID, http.MethodPost, "/pull", q)
 	if err != nil {
-		return scheduler.ModelState{}, scheduler.Errorf(scheduler.PeerGone, "%s cannot be reached: %w", to.Name, err)
+		return scheduler.Outcome{}, scheduler.Errorf(scheduler.PeerGone, "%s cannot be reached: %w", to.Name, err)
 	}
 	defer response.Body.Close()
-	return ReadLines[scheduler.ModelState](response.Body, progress)
+	return ReadLines[scheduler.Outcome](response.Body, progress)
+}
+
+func (p peerClient) stop(ctx context.Context, to scheduler.PeerState, q StopRequest) (scheduler.Stopped, error) {
+	var stopped scheduler.Stopped
+	response, err := p.do(ctx, to.ID, http.MethodPost, "/stop", q)
+	if err != nil {
+		return stopped, scheduler.Errorf(scheduler.PeerGone, "%s cannot be reached: %w", to.Name, err)
+	}
+	defer response.Body.Close()
+	data, err := io.ReadAll(io.LimitReader(response.Body, maxPeerAnswer))
+	if err != nil {
+		return stopped, scheduler.Errorf(scheduler.PeerGone, "%s went away before it had answered: %w", to.Name, err)
+	}
+	if response.StatusCode != http.StatusOK {
+		var line Line[struct{}]
+		if json.Unmarshal(data, &line) == nil && line.Error != nil {
+			return stopped, line.Error
+		}
+		return stopped, fmt.Errorf("%s answered %s (is it of an older version?)", to.Name, response.Status)
+	}
+	return stopped, json.Unmarshal(data, &stopped)
 }
 
 // ReadLines reads a streamed answer to its outcome.

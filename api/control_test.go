@@ -14,6 +14,7 @@ import (
 	"relay/p2p"
 	"relay/p2p/membership"
 	"relay/scheduler"
+	"relay/store/content"
 )
 
 // inviting is a mesh that makes any invite, and a scheduler that takes any
@@ -21,9 +22,12 @@ import (
 type inviting struct {
 	ControlMesh
 	ControlScheduler
-	asked []p2p.InviteOptions
-	taken []scheduler.Carried
+	asked  []p2p.InviteOptions
+	taken  []scheduler.Carried
+	roster *membership.Roster
 }
+
+func (i *inviting) Roster() *membership.Roster { return i.roster }
 
 func (i *inviting) Invite(o p2p.InviteOptions) (membership.Invite, bool, error) {
 	i.asked = append(i.asked, o)
@@ -91,7 +95,7 @@ func TestInvitesThatCannotBe(t *testing.T) {
 func TestControlBodiesAreBounded(t *testing.T) {
 	c, _ := newControl(t)
 	body := `{"name":"` + strings.Repeat("x", maxControlBody) + `"}`
-	for _, path := range []string{"/v0/model/add", "/v0/model/pull", "/v0/model/rm", "/v0/invite"} {
+	for _, path := range []string{"/v0/model/add", "/v0/model/pull", "/v0/model/rm", "/v0/model/set", "/v0/model/stop", "/v0/cache/prune", "/v0/invite"} {
 		status, err := askControl(t, c.Handler(), path, body)
 		if status != http.StatusRequestEntityTooLarge || err == nil || err.Why != string(scheduler.RequestTooLarge) {
 			t.Errorf("%s: %d %+v", path, status, err)
@@ -105,5 +109,43 @@ func TestPeersMaySayMore(t *testing.T) {
 	status, err := askControl(t, c.PeerHandler(), "/carried", `[{"uid":"aaaaaaaaaaaaaaaa","model":{"Name":"m","Colour":"red"},"weight":3}]`)
 	if status != http.StatusOK || err != nil || len(i.taken) != 1 || i.taken[0].Model.Name != "m" {
 		t.Errorf("%d %+v, %+v", status, err, i.taken)
+	}
+}
+
+// A line of progress says what is known, and leaves out what is not.
+func TestLinesOfProgress(t *testing.T) {
+	var many []content.Source
+	for range 3 * maxSources {
+		many = append(many, content.Source{Name: "den", Bytes: 1})
+	}
+	for _, c := range []struct {
+		p    content.Progress
+		want string
+	}{
+		{content.Progress{Phase: content.PhasePlan, Total: -1, Left: -1}, `{"phase":"plan","done":0,"total":-1,"fetched":0,"rate":0}`},
+		{content.Progress{Phase: content.PhaseHash, Done: 1, Total: 2}, `{"phase":"hash","done":1,"total":2,"fetched":0,"rate":0}`},
+		{content.Progress{Phase: content.PhaseFetch, Done: 3, Total: 9, Fetched: 2, Rate: 1.5, Left: 4 * time.Second, From: []content.Source{{Name: "den", Bytes: 2, Rate: 1.5}, {}}},
+			`{"phase":"fetch","done":3,"total":9,"fetched":2,"rate":1.5,"left_s":4,"from":[{"name":"den","bytes":2,"rate":1.5},{"name":"","bytes":0,"rate":0}]}`},
+		{content.Progress{Phase: content.PhaseWait, Why: "no room", Total: 9, Left: -1}, `{"phase":"wait","why":"no room","done":0,"total":9,"fetched":0,"rate":0}`},
+	} {
+		got, err := json.Marshal(lineOf(c.p))
+		if err != nil || string(got) != c.want {
+			t.Errorf("%s, want %s (%v)", got, c.want, err)
+		}
+	}
+	if n := len(lineOf(content.Progress{From: many}).From); n != maxSources {
+		t.Errorf("%d sources in one line", n)
+	}
+}
+
+// Only an admin's machine tells another one to pull, or to stop that.
+func TestOnlyAdminsTellOthersToPull(t *testing.T) {
+	c, i := newControl(t)
+	i.roster = membership.NewRoster("aaaaaaaaaaaaaaaa", nil)
+	for _, path := range []string{"/pull", "/stop"} {
+		status, err := askControl(t, c.PeerHandler(), path, `{"name":"m"}`)
+		if status != http.StatusForbidden || err == nil || err.Why != string(scheduler.NotAllowed) {
+			t.Errorf("%s: %d %+v", path, status, err)
+		}
 	}
 }

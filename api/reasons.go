@@ -107,6 +107,8 @@ func verdictOf(r scheduler.Reason) (verdict, bool) {
 		return verdict{http.StatusUnprocessableEntity, typeInvalid, never, 0}, true
 	case scheduler.FileChanged:
 		return verdict{http.StatusConflict, typeInvalid, never, 0}, true
+	case scheduler.Paused:
+		return verdict{http.StatusConflict, typeInvalid, never, 0}, true
 	case scheduler.DiskFull:
 		return verdict{http.StatusInsufficientStorage, typeServer, elsewhere, 0}, true
 	case scheduler.NotFound:

@@ -41,6 +41,7 @@ type town struct {
 
 func (w *town) Peers() []scheduler.PeerState         { return slices.Clone(w.peers) }
 func (w *town) ModelStates() []scheduler.ModelState  { return nil }
+func (w *town) DiskUse() scheduler.DiskUse           { return scheduler.DiskUse{Stuck: "no room"} }
 func (w *town) Decisions() []scheduler.Decision      { return nil }
 func (w *town) LastCopies(string) []string           { return w.copies }
 func (w *town) Self() peer.ID                        { id, _ := peer.Decode(w.peers[0].ID); return id }

@@ -28,11 +28,13 @@ type Status struct {
 	Self    string `json:"self"`
 	Version string `json:"version"`
 	// Door is where /v1 is on this peer, and Keys how it is secured.
-	Door      string                 `json:"door"`
-	Keys      string                 `json:"keys"`
-	Peers     []scheduler.PeerState  `json:"peers"`
-	Models    []scheduler.ModelState `json:"models"`
-	Decisions []scheduler.Decision   `json:"decisions"`
+	Door   string                 `json:"door"`
+	Keys   string                 `json:"keys"`
+	Peers  []scheduler.PeerState  `json:"peers"`
+	Models []scheduler.ModelState `json:"models"`
+	// Disk is what models take on the machine of the peer that was asked.
+	Disk      scheduler.DiskUse    `json:"disk"`
+	Decisions []scheduler.Decision `json:"decisions"`
 	// Unanswered names the peers that were asked and did not answer in time.
 	Unanswered []string `json:"unanswered"`
 	// Wiping are the peers that were taken out of the mesh and are to erase
@@ -65,7 +67,7 @@ func (c *Control) Status(ctx context.Context) Status {
 	s := Status{
 		Schema: 1, Self: c.Mesh.Self().String(), Version: c.Version, Door: c.Door, Keys: c.KeysText(),
 		Mesh:  MeshStatus{ID: string(c.MeshID), Name: c.meshName(), Admins: []string{}},
-		Peers: c.Scheduler.Peers(), Models: c.Scheduler.ModelStates(), Decisions: c.Scheduler.Decisions(),
+		Peers: c.Scheduler.Peers(), Models: c.Scheduler.ModelStates(), Disk: c.Scheduler.DiskUse(), Decisions: c.Scheduler.Decisions(),
 		Unanswered: []string{}, Wiping: []PeerName{}, Warnings: []string{}, Serving: true,
 	}
 	for _, m := range c.Mesh.Roster().Members() {
@@ -88,6 +90,7 @@ func (c *Control) Status(ctx context.Context) Status {
 	for _, b := range c.Mesh.Blamed() {
 		s.Warnings = append(s.Warnings, blameText(c.Members.NameOf(b.Peer), b))
 	}
+	s.Warnings = append(s.Warnings, s.Disk.Warnings()...)
 	for _, p := range s.Peers {
 		if p.Self && p.NoEngine != "" {
 			s.Warnings = append(s.Warnings, "this machine lends nothing: "+p.NoEngine)

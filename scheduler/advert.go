@@ -56,6 +56,8 @@ func (a *advertiser) measure(ctx context.Context) error {
 	diskFree, diskTotal, err := a.s.Disk()
 	if err != nil {
 		a.s.log.Warn("disk not measured", "error", err)
+	} else {
+		a.s.measuredDisk(diskFree, diskTotal)
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()

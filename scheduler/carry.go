@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -42,20 +43,22 @@ func CarriedFrom(table *record.Table) []Carried {
 	var list []Carried
 	for _, r := range table.List(KindModel) {
 		m, err := decode[Model](r.Record)
-		if err == nil && holdsWhole(table, table.Self(), m.CID) && len(list) < maxCarried {
+		if err == nil && holdsWhole(table, table.Self(), m) && len(list) < maxCarried {
 			list = append(list, Carried{r.ID, m})
 		}
 	}
 	return list
 }
 
-func holdsWhole(table *record.Table, id peer.ID, cid string) bool {
-	r, ok := table.Get(KindHolding, pairID(id.String(), cid))
-	if !ok {
-		return false
-	}
-	h, err := decode[Holding](r.Record)
-	return err == nil && h.Whole
+func holdsWhole(table *record.Table, id peer.ID, m Model) bool {
+	return !slices.ContainsFunc(m.roots(), func(root Root) bool {
+		r, ok := table.Get(KindHolding, pairID(id.String(), root.CID))
+		if !ok {
+			return true
+		}
+		h, err := decode[Holding](r.Record)
+		return err != nil || !h.Whole
+	})
 }
 
 // Carry registers the models in the mesh: by itself where this machine is an
@@ -162,7 +165,7 @@ func (s *Scheduler) TakeIn(from peer.ID, list []Carried) error {
 		if _, known := table.Latest(KindModel, c.UID); known {
 			continue
 		}
-		if !holdsWhole(table, from, m.CID) {
+		if !holdsWhole(table, from, m) {
 			unseen = append(unseen, m.Name)
 			continue
 		}

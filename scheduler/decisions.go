@@ -62,6 +62,13 @@ func (d *decisions) note(v *view) {
 	}
 }
 
+// say adds what this peer decided by itself.
+func (d *decisions) say(model, text string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.add(model, text)
+}
+
 func (d *decisions) add(model, text string) {
 	if text == "" || len(d.list) > 0 && d.list[len(d.list)-1].Text == text {
 		return

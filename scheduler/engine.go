@@ -53,7 +53,7 @@ func (e LlamaEngine) Start(ctx context.Context, l Launch) (Process, error) {
 		return nil, err
 	}
 	p, err := e.Found.Start(ctx, llama.Spec{
-		Name: l.Model.Name, Kind: llama.Kind(l.Model.Kind), Model: l.Path, Context: l.Model.Context, Slots: l.Model.Slots,
+		Name: l.Model.Name, Kind: llama.Kind(l.Model.Kind), Model: l.Path, Files: l.Files, Projector: l.Projector, Context: l.Model.Context, Slots: l.Model.Slots,
 		Threads: e.Threads, Args: l.Model.Args, RunDir: filepath.Join(e.RunDir, l.UID), CacheDir: e.CacheDir,
 		Sandbox: e.Sandbox, Logger: e.Log,
 	})
@@ -85,6 +85,7 @@ func ReadGGUF(path string) (Header, error) {
 	}
 	return Header{
 		Name: h.Name, Arch: h.Arch, Kind: string(h.Kind), Parameters: h.Params, Layers: int(h.Layers), TrainContext: int(h.ContextTrain),
+		Parts: h.Parts, Projector: h.Kind == gguf.KindPart && h.Arch == "clip",
 		Need: func(context, slots int) (uint64, error) {
 			m, err := h.Memory(context, slots)
 			return m.Total, err

@@ -3,6 +3,7 @@ package scheduler
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -27,8 +28,16 @@ func (s *Scheduler) watchHoldings(ctx context.Context) error {
 }
 
 // publishHoldings writes what differs between the files here and the records.
+// An unfinished pull is told of as soon as there is something to get from it.
 func (s *Scheduler) publishHoldings() error {
+	s.holding.Lock()
+	defer s.holding.Unlock()
 	here, gone := map[string]Holding{}, map[string]Holding{}
+	for _, p := range s.unfinished() {
+		if p.Done > 0 && p.Bytes > 0 {
+			here[p.CID] = Holding{Bytes: p.Bytes, Pulled: true}
+		}
+	}
 	for _, c := range s.Content.List() {
 		h := Holding{Bytes: c.Bytes, Whole: true, Pulled: !c.InPlace}
 		if c.Complete {
@@ -36,6 +45,7 @@ func (s *Scheduler) publishHoldings() error {
 		} else if _, err := s.Content.Path(c.CID); err != nil {
 			h.Whole, h.Gone = false, bounded(err.Error(), maxSentence)
 			gone[c.CID.String()] = h
+			delete(here, c.CID.String()) // Why it is gone matters more.
 		}
 	}
 	table := s.Mesh.Table()
@@ -76,14 +86,19 @@ func (s *Scheduler) LastCopies(id string) []string {
 	v := s.newView()
 	var names []string
 	for _, m := range v.models {
-		pulled, elsewhere := false, false
-		for _, h := range v.holdings[m.CID] {
-			pulled = pulled || h.peer == id && h.Whole && h.Pulled
-			elsewhere = elsewhere || h.peer != id && h.Whole && v.serves(h.peer) && v.peer[h.peer].alive()
-		}
-		if pulled && !elsewhere {
+		if slices.ContainsFunc(m.roots(), func(r Root) bool {
+			h := v.holding(id, r.CID)
+			return h.Whole && h.Pulled && !v.elsewhere(id, r.CID)
+		}) {
 			names = append(names, m.shown)
 		}
 	}
 	return names
+}
+
+// elsewhere says whether another peer than one has a content whole and is up.
+func (v *view) elsewhere(id, cid string) bool {
+	return slices.ContainsFunc(v.holdings[cid], func(h holdingView) bool {
+		return h.peer != id && h.Whole && v.serves(h.peer) && v.peer[h.peer].alive()
+	})
 }

@@ -3,6 +3,7 @@ package scheduler
 import (
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -30,7 +31,8 @@ const (
 // Model is the payload of a model record: what its content is, and how to serve it.
 type Model struct {
 	Name string `cbor:"1,keyasint"`
-	// CID is the root of the GGUF file, Bytes its length.
+	// CID is the root of the GGUF file, or of the set of files where it is split;
+	// Bytes is the length of all of it.
 	CID   string `cbor:"2,keyasint"`
 	Bytes int64  `cbor:"3,keyasint"`
 	// Kind is chat, embed or rerank.
@@ -54,6 +56,42 @@ type Model struct {
 	// BroughtBy is the peer that brought the model along from another mesh; an
 	// admin's machine registered it for that peer.
 	BroughtBy string `cbor:"14,keyasint,omitempty"`
+	// Projector is the content by which a chat model reads images; most have none.
+	Projector Root `cbor:"15,keyasint,omitempty"`
+	// Pinned: relay deletes no copy of it to make room.
+	Pinned bool `cbor:"16,keyasint,omitempty"`
+}
+
+// Root is one content, by its CID and length.
+type Root struct {
+	CID   string `cbor:"1,keyasint,omitempty"`
+	Bytes int64  `cbor:"2,keyasint,omitempty"`
+}
+
+// roots are all contents that a replica needs.
+func (m Model) roots() []Root {
+	list := []Root{{m.CID, m.Bytes}}
+	if m.Projector.CID != "" {
+		list = append(list, m.Projector)
+	}
+	return list
+}
+
+// size is the length of all contents, in bytes.
+func (m Model) size() (n int64) {
+	for _, r := range m.roots() {
+		n += r.Bytes
+	}
+	return n
+}
+
+// has says whether a content is one of the model's.
+func (m Model) has(cid string) bool { return cid != "" && (cid == m.CID || cid == m.Projector.CID) }
+
+// servedAs says whether a replica of one is a replica of the other.
+func (m Model) servedAs(o Model) bool {
+	m.Pinned = o.Pinned
+	return reflect.DeepEqual(m, o)
 }
 
 // Advert is the payload of what a peer lends.
@@ -100,8 +138,9 @@ type Build struct {
 // Holding is the payload of what a peer holds of one content.
 type Holding struct {
 	Bytes int64 `cbor:"1,keyasint"`
-	// Whole: every block is there. Pulled: it came from the mesh and may be
-	// deleted by relay; otherwise it is its owner's own file.
+	// Whole: every block is there; where it is neither whole nor gone, it is being
+	// pulled, and what is there can be had. Pulled: it came from the mesh and may
+	// be deleted by relay; otherwise it is its owner's own file.
 	Whole  bool `cbor:"2,keyasint"`
 	Pulled bool `cbor:"3,keyasint,omitempty"`
 	// Gone says in words why a content that was whole no longer is.
@@ -215,6 +254,11 @@ func (m Model) check(checkArgs func([]string) error) error {
 	}
 	if _, err := cid.Decode(m.CID); err != nil {
 		return fmt.Errorf("%w: a CID that is none", errForm)
+	}
+	if m.Projector != (Root{}) {
+		if _, err := cid.Decode(m.Projector.CID); err != nil || m.Projector.Bytes <= 0 {
+			return fmt.Errorf("%w: a projector without CID or size", errForm)
+		}
 	}
 	if m.Bytes <= 0 || m.Context < 1 || m.Slots < 1 || m.Slots > 1024 || len(m.Args) > maxListed || len(m.Arch) > maxModelName {
 		return fmt.Errorf("%w: a field is out of range", errForm)

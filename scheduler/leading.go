@@ -127,7 +127,7 @@ func (l *leading) again(m *modelView, peers []string) bool {
 // snapshot is what placement decides from.
 func (l *leading) snapshot(v *view, m *modelView, now time.Time) placement.Snapshot {
 	var s placement.Snapshot
-	holders := v.wholeHolders(m.CID)
+	holders := v.wholeHolders(m)
 	current := v.placements[m.uid]
 	grace := moveTime
 	if slices.ContainsFunc(m.replicas, func(r replicaView) bool {
@@ -141,7 +141,7 @@ func (l *leading) snapshot(v *view, m *modelView, now time.Time) placement.Snaps
 			ID: p.id, Name: p.Name, Alive: !p.gone(), Draining: p.advert.Draining, Trust: string(p.Trust),
 			Drained: p.Draining, Grace: now.Sub(l.drained[p.id]) < grace, Cordoned: p.Cordoned,
 			Engine: p.adverts && p.advert.NoEngine == "", NoEngine: p.advert.NoEngine,
-			Lent: p.advert.Lent, Free: p.advert.Room, Holds: slices.Contains(holders, p.id), Gone: v.gone(p.id, m.CID),
+			Lent: p.advert.Lent, Free: p.advert.Room, Holds: slices.Contains(holders, p.id), Gone: v.gone(p.id, m),
 		}
 		// An order stands until it is answered.
 		view.Placed = slices.Contains(last(current.Placement), p.id)

@@ -11,6 +11,7 @@ import (
 	"maps"
 	"net/http"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -67,23 +68,26 @@ func (c *cluster) say(p *fakePeer, what said) {
 }
 
 type fakePeer struct {
-	c       *cluster
-	index   int
-	name    string
-	key     crypto.PrivKey
-	id      peer.ID
-	disk    *memory // Records.
-	state   *memory // The scheduler's own.
-	filesMu sync.Mutex
-	files   map[cid.Cid]content.Content
-	lend    uint64
-	table   *record.Table
-	s       *Scheduler
-	engine  *fakeEngine
-	without string // Why there is no engine; empty where there is one.
-	up      bool
-	stop    func()
-	changed chan struct{}
+	c        *cluster
+	index    int
+	name     string
+	key      crypto.PrivKey
+	id       peer.ID
+	disk     *memory // Records.
+	state    *memory // The scheduler's own.
+	filesMu  sync.Mutex
+	files    map[cid.Cid]content.Content
+	partials map[cid.Cid]content.Partial
+	rest     chan struct{} // The rest of one content that is being pulled comes.
+	diskFree func() uint64 // nil where there is always room.
+	lend     uint64
+	table    *record.Table
+	s        *Scheduler
+	engine   *fakeEngine
+	without  string // Why there is no engine; empty where there is one.
+	up       bool
+	stop     func()
+	changed  chan struct{}
 }
 
 // memory is what a machine has on disk. Once its machine has crashed nothing is
@@ -132,7 +136,7 @@ func newCluster(t *testing.T, n int) *cluster {
 			t.Fatal(err)
 		}
 		c.peers = append(c.peers, &fakePeer{c: c, index: i, name: string(rune('a' + i)), key: identity, id: id, disk: newMemory(),
-			state: newMemory(), files: map[cid.Cid]content.Content{}, lend: 4 << 30, engine: &fakeEngine{}})
+			state: newMemory(), files: map[cid.Cid]content.Content{}, partials: map[cid.Cid]content.Partial{}, rest: make(chan struct{}), lend: 4 << 30, engine: &fakeEngine{}})
 	}
 	for _, p := range c.peers { // Everybody is an admin, by the mesh key itself.
 		p.open()
@@ -176,10 +180,17 @@ func (p *fakePeer) start() {
 	p.c.compareAll()
 	options := Options{
 		Mesh: p, Content: p, State: stateDisk{p.state}, Engine: p.engine,
-		ReadHeader: func(string) (Header, error) { return Header{}, errors.New("not used") }, CheckArgs: func([]string) error { return nil },
+		ReadHeader: readFake, CheckArgs: func([]string) error { return nil },
 		Memory: func() (uint64, uint64, error) { return 64 << 30, 32 << 30, nil },
-		Disk:   func() (uint64, uint64, error) { return 1 << 40, 1 << 40, nil },
-		Lend:   Lend{Bytes: p.lend}, Cores: 4,
+		Disk: func() (uint64, uint64, error) {
+			p.filesMu.Lock()
+			defer p.filesMu.Unlock()
+			if p.diskFree == nil {
+				return 1 << 40, 1 << 40, nil
+			}
+			return p.diskFree(), 1 << 40, nil
+		},
+		Lend: Lend{Bytes: p.lend}, Cores: 4,
 	}
 	if testing.Verbose() {
 		options.Log = slog.New(slog.NewTextHandler(os.Stderr, nil)).With("peer", p.name)
@@ -287,6 +298,27 @@ func (p *fakePeer) spread(s record.Signed) {
 	}
 }
 
+// readFake reads a header that is written in words: what kind it is of, the
+// architecture, and after that the names of all parts.
+func readFake(path string) (Header, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return Header{}, err
+	}
+	words := strings.Fields(string(data))
+	if len(words) < 2 {
+		return Header{}, Errorf(FileInvalid, "%s is no model", path)
+	}
+	h := Header{Kind: words[0], Arch: words[1], Projector: words[1] == "clip", Need: func(context, slots int) (uint64, error) { return 1 << 20, nil }}
+	for _, part := range words[2:] {
+		h.Parts = append(h.Parts, filepath.Join(filepath.Dir(path), part))
+		if _, err := os.Stat(h.Parts[len(h.Parts)-1]); err != nil {
+			return h, Errorf(NotFound, "%s is missing", part)
+		}
+	}
+	return h, nil
+}
+
 // The Mesh of the scheduler.
 
 func (p *fakePeer) Self() peer.ID { return p.id }
@@ -362,8 +394,17 @@ func (p *fakePeer) HTTP(to peer.ID) http.RoundTripper      { return noTripper(to
 func (p *fakePeer) Control(to peer.ID) http.RoundTripper   { return noTripper(to) }
 func (p *fakePeer) Fetch(context.Context) exchange.Fetcher { return nil }
 
-func (p *fakePeer) Have(context.Context, peer.ID, cid.Cid) ([]byte, bool, error) {
-	return nil, true, nil
+// Have looks into the files of the peer that is asked, where it can be heard.
+func (p *fakePeer) Have(_ context.Context, id peer.ID, root cid.Cid) ([]byte, bool, error) {
+	i := slices.IndexFunc(p.c.peers, func(o *fakePeer) bool { return o.id == id })
+	p.c.mu.Lock()
+	heard := p.c.hears(p, p.c.peers[i])
+	p.c.mu.Unlock()
+	if !heard {
+		return nil, false, errors.New("no answer")
+	}
+	here, err := p.c.peers[i].Get(root)
+	return nil, err == nil && here.Complete, err
 }
 
 func (p *fakePeer) Range(context.Context, peer.ID, cid.Cid, int64, int64, bool) (io.ReadCloser, error) {
@@ -381,12 +422,71 @@ func (n noTripper) RoundTrip(*http.Request) (*http.Response, error) {
 
 // The Content of the scheduler.
 
-func (p *fakePeer) Add(context.Context, []string, func(content.Progress)) (content.Content, error) {
-	return content.Content{}, errors.New("not used")
+// Add makes a content of what the files are called.
+func (p *fakePeer) Add(_ context.Context, paths []string, progress func(content.Progress)) (content.Content, error) {
+	c := content.Content{CID: p.c.rootOf(strings.Join(paths, "|")), Path: paths[0], InPlace: true, Complete: true}
+	if len(paths) > 1 {
+		c.Files = paths
+	}
+	for _, path := range paths {
+		info, err := os.Stat(path)
+		if err != nil {
+			return c, err
+		}
+		c.Bytes += info.Size()
+	}
+	progress(content.Progress{Phase: content.PhaseHash, Done: c.Bytes, Total: c.Bytes})
+	p.put(c)
+	return c, nil
 }
 
-func (p *fakePeer) Pull(context.Context, content.PullOptions) (content.Content, error) {
-	return content.Content{}, errors.New("not used")
+// Pull has half of a content come at once and then waits for the signal that the
+// rest may come too.
+func (p *fakePeer) Pull(ctx context.Context, o content.PullOptions) (content.Content, error) {
+	part := content.Partial{CID: o.Root, Name: o.Name, Bytes: o.Bytes, Done: o.Bytes / 2, Running: true}
+	p.filesMu.Lock()
+	p.partials[o.Root] = part
+	p.filesMu.Unlock()
+	o.Progress(content.Progress{Phase: content.PhaseFetch, Done: part.Done, Total: part.Bytes, Fetched: part.Done, Rate: float64(part.Done),
+		From: []content.Source{{Name: "b", Bytes: part.Done, Rate: 1}}})
+	select {
+	case <-ctx.Done():
+		p.filesMu.Lock()
+		part.Running = false
+		p.partials[o.Root] = part
+		p.filesMu.Unlock()
+		return content.Content{}, fmt.Errorf("it stopped: %w", ctx.Err())
+	case <-p.rest:
+	}
+	c := content.Content{CID: o.Root, Bytes: o.Bytes, Path: "/pulled/" + o.Name, Complete: true, Used: time.Now()}
+	_ = p.RemovePartial(o.Root)
+	p.put(c)
+	return c, nil
+}
+
+func (p *fakePeer) Partials() ([]content.Partial, error) {
+	p.filesMu.Lock()
+	defer p.filesMu.Unlock()
+	return slices.SortedFunc(maps.Values(p.partials), func(a, b content.Partial) int { return cmp.Compare(a.Name, b.Name) }), nil
+}
+
+func (p *fakePeer) RemovePartial(c cid.Cid) error {
+	p.filesMu.Lock()
+	defer p.filesMu.Unlock()
+	if _, ok := p.partials[c]; !ok {
+		return content.ErrNotFound
+	}
+	delete(p.partials, c)
+	return nil
+}
+
+func (p *fakePeer) Touch(c cid.Cid) error {
+	f, err := p.Get(c)
+	if err == nil {
+		f.Used = time.Now()
+		p.put(f)
+	}
+	return err
 }
 
 func (p *fakePeer) List() []content.Content {

@@ -51,6 +51,11 @@ type Content interface {
 	Get(c cid.Cid) (content.Content, error)
 	Path(c cid.Cid) (string, error)
 	Remove(c cid.Cid, deleteFiles bool) error
+	// Touch notes that a content is used now.
+	Touch(c cid.Cid) error
+	// Partials are the unfinished pulls.
+	Partials() ([]content.Partial, error)
+	RemovePartial(c cid.Cid) error
 }
 
 // Engine starts processes of the one build of the engine on this machine.
@@ -65,8 +70,12 @@ type Engine interface {
 type Launch struct {
 	UID   string
 	Model Model
-	// Path is the model's file.
-	Path string
+	// Path is the model's file; of a split one, the first part, and Files are the
+	// others.
+	Path  string
+	Files []string
+	// Projector is the file by which it reads images; "" where it has none.
+	Projector string
 }
 
 // Process is one engine that serves one model.
@@ -89,6 +98,10 @@ type Header struct {
 	Parameters   uint64
 	Layers       int
 	TrainContext int
+	// Parts are the paths of all parts of a split model, in order; nil where it is
+	// one file. Projector: it is one, and no model.
+	Parts     []string
+	Projector bool
 	// Need is the memory in bytes for a context per slot and a number of slots.
 	Need func(context, slots int) (uint64, error)
 }
@@ -129,7 +142,13 @@ type Options struct {
 	DefaultSlots int
 	Cores        int
 	Lend         Lend
-	Log          *slog.Logger
+	// ModelsMax and CacheMax are how much its owner wants models to take on this
+	// machine's disk, in bytes; see DiskUse. 0 means as much as there is.
+	ModelsMax, CacheMax uint64
+	// Coming are the models that this machine brings along into the mesh and that
+	// may not be registered there yet.
+	Coming []Carried
+	Log    *slog.Logger
 }
 
 // Validate names the option at fault.

@@ -98,6 +98,8 @@ const (
 	FileInvalid Reason = "file_invalid"
 	// FileChanged: a registered file changed, moved or vanished.
 	FileChanged Reason = "file_changed"
+	// Paused: somebody paused the pull that this was waiting for.
+	Paused Reason = "paused"
 	// DiskFull: there is not room enough on the disk.
 	DiskFull Reason = "disk_full"
 	// NotFound: what was named does not exist.
@@ -119,7 +121,7 @@ func Reasons() []Reason {
 		HopRefused, ContextLength, QuotaExceeded, CannotContinue,
 		NotMember, NotAllowed, InviteInvalid, InviteExpired, InviteSpent, InviteRevoked, InviteUnknown, InviteForeign, InviteNeedsAdmin, InMesh,
 		Unreachable, ProtocolMismatch, RecordInvalid,
-		NameTaken, FileInvalid, FileChanged, DiskFull, NotFound, Locked, StateUnusable, PortInUse,
+		NameTaken, FileInvalid, FileChanged, Paused, DiskFull, NotFound, Locked, StateUnusable, PortInUse,
 	}
 }
 

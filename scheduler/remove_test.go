@@ -48,7 +48,7 @@ func TestRemoveKeepsWhatIsNeeded(t *testing.T) {
 
 func TestAddTakesFilesOnly(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, c *cluster) {
-		_, err := c.peers[0].s.Add(t.Context(), AddOptions{Name: "m", Path: t.TempDir()}, nil)
+		_, err := c.peers[0].s.Add(t.Context(), AddOptions{Name: "m", Paths: []string{t.TempDir()}}, nil)
 		if ReasonOf(err) != FileInvalid {
 			t.Errorf("a folder: %v", err)
 		}

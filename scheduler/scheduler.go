@@ -27,12 +27,18 @@ type Scheduler struct {
 	decisions *decisions
 	traffic   *traffic
 	cuts      *cuts
+	pulls     *pulls
 
 	mu      sync.Mutex
+	stuck   string        // Why no room can be made on a disk that is nearly full.
 	view    *view         // As of the last look at the mesh.
 	changed chan struct{} // Closed and replaced when view is another.
 
 	takingIn sync.Mutex // Held while models of a member are registered.
+	holding  sync.Mutex // Held while this peer's holdings are compared and written.
+	freeing  sync.Mutex // Held while files are deleted to free disk; before holding and mu.
+
+	diskFull chan struct{} // A reason to make room.
 
 	kick  chan struct{}
 	ready chan struct{}
@@ -54,6 +60,7 @@ func New(o Options) (*Scheduler, error) {
 		Options: o, self: o.Mesh.Self().String(), log: o.Log, started: time.Now(),
 		changed: make(chan struct{}), kick: make(chan struct{}, 1), ready: make(chan struct{}), ended: make(chan struct{}),
 		decisions: newDecisions(), traffic: newTraffic(), cuts: newCuts(),
+		pulls: newPulls(), diskFull: make(chan struct{}, 1),
 	}
 	s.ledger = ledger.New(0)
 	s.lead = newLeading(s)
@@ -81,6 +88,7 @@ func (s *Scheduler) Run(ctx context.Context) error {
 	group.Go(func() error { return s.plan(ctx) })
 	group.Go(func() error { return s.advert.run(ctx) })
 	group.Go(func() error { return s.watchHoldings(ctx) })
+	group.Go(func() error { return s.watchDisk(ctx) })
 	err := group.Wait()
 	close(s.ended) // Nothing that a request could wait for will come up here.
 	s.work.stopAll()

@@ -79,10 +79,32 @@ type ModelState struct {
 	TrainContext int            `json:"train_context"`
 	Leader       *LeaderState   `json:"leader"`
 	Replicas     []ReplicaState `json:"replicas"`
-	// Holders are the ids of the peers that hold the file whole.
+	// Projector is the content by which the model reads images, where it has one.
+	Projector *RootState `json:"projector,omitempty"`
+	// Pinned: relay deletes no copy of it to make room.
+	Pinned bool `json:"pinned"`
+	// Holders are the ids of the peers that hold all its files whole, Partly of those
+	// that have something of them.
 	Holders []string `json:"holders"`
+	Partly  []string `json:"partly"`
+	// Pulls are the unfinished pulls of its files on this machine.
+	Pulls []PullState `json:"pulls,omitempty"`
 	// Placed says why the model runs where it does, or does not run.
 	Placed string `json:"placed"`
+}
+
+// RootState is one further content of a model.
+type RootState struct {
+	CID   string `json:"cid"`
+	Bytes int64  `json:"bytes"`
+}
+
+// Size is the length of all files of the model, in bytes.
+func (m ModelState) Size() int64 {
+	if m.Projector == nil {
+		return m.Bytes
+	}
+	return m.Bytes + m.Projector.Bytes
 }
 
 // LeaderState is who leads a model.
@@ -148,9 +170,9 @@ func peerState(p *peerView) PeerState {
 // ModelStates lists the models of the mesh, by name.
 func (s *Scheduler) ModelStates() []ModelState {
 	v := s.newView()
-	list := make([]ModelState, 0, len(v.models))
+	list, pulls := make([]ModelState, 0, len(v.models)), s.unfinished()
 	for _, m := range v.models {
-		list = append(list, s.modelState(v, m))
+		list = append(list, s.modelState(v, m, pulls))
 	}
 	return list
 }
@@ -162,16 +184,22 @@ func (s *Scheduler) Model(name string) (ModelState, error) {
 	if m == nil {
 		return ModelState{}, Errorf(ModelNotFound, "no model %q in this mesh; %s", name, v.names())
 	}
-	return s.modelState(v, m), nil
+	return s.modelState(v, m, s.unfinished()), nil
 }
 
-func (s *Scheduler) modelState(v *view, m *modelView) ModelState {
+func (s *Scheduler) modelState(v *view, m *modelView, pulls []PullState) ModelState {
+	pulls = slices.DeleteFunc(slices.Clone(pulls), func(p PullState) bool { return !m.has(p.CID) })
 	state := ModelState{
 		UID: m.uid, Name: m.shown, CID: m.CID, Bytes: m.Bytes, Kind: m.Kind, Context: m.Context, Slots: m.Slots, Need: m.Need,
 		Args: append([]string{}, m.Args...), Arch: m.Arch, Parameters: m.Parameters, Layers: m.Layers, TrainContext: m.TrainContext,
-		Replicas: []ReplicaState{}, Holders: append([]string{}, v.wholeHolders(m.CID)...),
+		Replicas: []ReplicaState{}, Holders: append([]string{}, v.wholeHolders(m)...),
+		Partly: append([]string{}, v.partHolders(m)...), Pinned: m.Pinned, Pulls: pulls,
 	}
 	slices.Sort(state.Holders)
+	slices.Sort(state.Partly)
+	if m.Projector.CID != "" {
+		state.Projector = &RootState{m.Projector.CID, m.Projector.Bytes}
+	}
 	switch p, ok := v.placements[m.uid]; {
 	case ok && v.inForce(p):
 		state.Leader = &LeaderState{p.leader, p.version[0]}

@@ -41,7 +41,7 @@ func TestTrust(t *testing.T) {
 			return ReasonOf(it.s.mayAdd("another")) != NotAllowed
 		}},
 		"whole model files: pulls": {whole, func(t *testing.T, _ *cluster, it, _ *fakePeer) bool {
-			_, err := it.s.Pull(t.Context(), "m", func(content.Progress) {})
+			_, err := it.s.Pull(t.Context(), PullOptions{Name: "m"}, func(content.Progress) {})
 			return ReasonOf(err) != NotAllowed
 		}},
 		"whole model files: brings along": {whole, func(_ *testing.T, _ *cluster, it, other *fakePeer) bool {

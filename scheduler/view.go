@@ -167,21 +167,46 @@ func (v *view) find(name string) *modelView {
 	return nil
 }
 
-// wholeHolders lists the peers that hold a content whole, whatever their state.
-func (v *view) wholeHolders(cid string) []string {
-	var ids []string
+// holding is what a peer says of one content; zero where it says nothing.
+func (v *view) holding(peer, cid string) Holding {
 	for _, h := range v.holdings[cid] {
-		if h.Whole {
+		if h.peer == peer {
+			return h.Holding
+		}
+	}
+	return Holding{}
+}
+
+// wholeHolders lists the peers that hold all contents of a model whole, whatever
+// their state.
+func (v *view) wholeHolders(m *modelView) []string {
+	var ids []string
+	for _, h := range v.holdings[m.CID] {
+		if h.Whole && (m.Projector.CID == "" || v.holding(h.peer, m.Projector.CID).Whole) {
 			ids = append(ids, h.peer)
 		}
 	}
 	return ids
 }
 
-// gone is why a peer no longer holds a content that it held whole, or "".
-func (v *view) gone(peer, cid string) string {
-	for _, h := range v.holdings[cid] {
-		if h.peer == peer {
+// partHolders lists those that have something of a model and not all of it.
+func (v *view) partHolders(m *modelView) []string {
+	whole := v.wholeHolders(m)
+	var ids []string
+	for _, r := range m.roots() {
+		for _, h := range v.holdings[r.CID] {
+			if h.Gone == "" && !slices.Contains(whole, h.peer) && !slices.Contains(ids, h.peer) {
+				ids = append(ids, h.peer)
+			}
+		}
+	}
+	return ids
+}
+
+// gone is why a peer no longer holds what it held whole of a model, or "".
+func (v *view) gone(peer string, m *modelView) string {
+	for _, r := range m.roots() {
+		if h := v.holding(peer, r.CID); h.Gone != "" {
 			return h.Gone
 		}
 	}
@@ -205,5 +230,5 @@ func (v *view) names() string {
 }
 
 func (m *modelView) budget() time.Duration {
-	return 5*time.Minute + time.Duration(m.Bytes>>30)*20*time.Second
+	return 5*time.Minute + time.Duration(m.size()>>30)*20*time.Second
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
-	"reflect"
 	"slices"
 	"sync"
 	"time"
@@ -21,9 +20,10 @@ import (
 type worker struct {
 	s *Scheduler
 
-	mu   sync.Mutex
-	runs map[string]*run // By uid.
-	wait sync.WaitGroup
+	mu      sync.Mutex
+	runs    map[string]*run // By uid.
+	claimed map[string]bool // Contents that are being deleted, by CID.
+	wait    sync.WaitGroup
 }
 
 // run is one model on this peer, from the order to the end of its engine.
@@ -44,7 +44,9 @@ type run struct {
 	telling sync.Mutex
 }
 
-func newWorker(s *Scheduler) *worker { return &worker{s: s, runs: map[string]*run{}} }
+func newWorker(s *Scheduler) *worker {
+	return &worker{s: s, runs: map[string]*run{}, claimed: map[string]bool{}}
+}
 
 // stopNow ends a run without letting its requests finish; worker.mu is held.
 func (r *run) stopNow() {
@@ -91,7 +93,7 @@ func (w *worker) compare(ctx context.Context, v *view) (renewed []*run) {
 			r.cancel()
 		case r == nil:
 			w.start(ctx, m, p)
-		case !reflect.DeepEqual(r.model, m.Model) || r.failed && r.order.Less(p.version):
+		case !r.model.servedAs(m.Model) || r.failed && r.order.Less(p.version):
 			r.cancel() // The next look finds it gone and starts it anew.
 		default:
 			r.order = p.version
@@ -175,11 +177,7 @@ func (w *worker) serve(ctx context.Context, r *run) error {
 	if w.s.Engine == nil {
 		return Errorf(NoEngine, "%s", w.s.NoEngine)
 	}
-	root, err := cid.Decode(r.model.CID)
-	if err != nil {
-		return Errorf(NotFound, "its CID is none")
-	}
-	path, err := w.s.Content.Path(root)
+	launch, err := w.launch(r)
 	if err != nil {
 		return err
 	}
@@ -194,10 +192,12 @@ func (w *worker) serve(ctx context.Context, r *run) error {
 	w.s.advert.again()
 	w.tell(r, Replica{State: StateLoading})
 	began := time.Now()
-	process, err := w.s.Engine.Start(ctx, Launch{UID: r.uid, Model: r.model, Path: path})
+	process, err := w.s.Engine.Start(ctx, launch)
 	if err != nil {
 		return err
 	}
+	w.touch(r)
+	defer w.touch(r)
 	w.setProcess(r, process)
 	w.tell(r, Replica{State: StateReady, Device: process.Device(), LoadMS: time.Since(began).Milliseconds()})
 	w.s.log.Info("ready", "model", r.name, "device", process.Device(), "load_ms", time.Since(began).Milliseconds())
@@ -232,6 +232,85 @@ func (w *worker) serve(ctx context.Context, r *run) error {
 		w.s.log.Error("engine not stopped", "model", r.name, "error", err)
 	}
 	return nil
+}
+
+// launch finds the files of a model.
+func (w *worker) launch(r *run) (Launch, error) {
+	l := Launch{UID: r.uid, Model: r.model}
+	for i, content := range r.model.roots() {
+		root, err := cid.Decode(content.CID)
+		if err != nil {
+			return l, Errorf(NotFound, "its CID is none")
+		}
+		if w.isClaimed(content.CID) {
+			return l, Errorf(NotFound, "its file is being deleted here")
+		}
+		path, err := w.s.Content.Path(root)
+		if err != nil {
+			return l, err
+		}
+		if i > 0 {
+			l.Projector = path
+			continue
+		}
+		here, err := w.s.Content.Get(root)
+		if err != nil {
+			return l, err
+		}
+		l.Path, l.Files = path, slices.DeleteFunc(slices.Clone(here.Files), func(f string) bool { return f == path })
+	}
+	return l, nil
+}
+
+// touch notes that what a run serves is in use.
+func (w *worker) touch(r *run) {
+	for _, content := range r.model.roots() {
+		root, err := cid.Decode(content.CID)
+		if err == nil {
+			err = w.s.Content.Touch(root)
+		}
+		if err != nil {
+			w.s.log.Debug("use not noted", "cid", content.CID, "error", err)
+		}
+	}
+}
+
+// needs says whether a content belongs to something that runs here, or is to.
+func (w *worker) needs(cid string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.running(cid)
+}
+
+func (w *worker) running(cid string) bool {
+	for _, r := range w.runs {
+		if r.model.has(cid) {
+			return true
+		}
+	}
+	return false
+}
+
+// claim keeps anything that needs a content from starting until release is
+// called. It fails where something runs already.
+func (w *worker) claim(cid string) (release func(), ok bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.running(cid) {
+		return nil, false
+	}
+	w.claimed[cid] = true
+	return func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		delete(w.claimed, cid)
+	}, true
+}
+
+func (w *worker) isClaimed(cid string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.claimed[cid]
 }
 
 func (w *worker) setProcess(r *run, p Process) {

@@ -5,6 +5,7 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -59,11 +60,18 @@ func sample() (s api.Status, now time.Time) {
 		},
 		Models: []scheduler.ModelState{{
 			UID: "uidofqwenaaaaaaa", Name: "qwen", CID: "bafy", Bytes: 5 << 30, Kind: "chat", Context: 8192, Slots: 2, Need: 6 << 30, Args: []string{},
-			Leader: &scheduler.LeaderState{Peer: attic, Epoch: 3}, Holders: []string{attic, cellar},
-			Placed: `model "qwen": goes to attic (holds the file, 8.0 GiB free of 16.0 GiB lent); 6.0 GiB needed; cellar is drained and serves until then`,
+			Leader: &scheduler.LeaderState{Peer: attic, Epoch: 3}, Holders: []string{attic, cellar}, Partly: []string{den}, Pinned: true,
+			Projector: &scheduler.RootState{CID: "bafyprojector", Bytes: 600 << 20},
+			Placed:    `model "qwen": goes to attic (holds the file, 8.0 GiB free of 16.0 GiB lent); 6.0 GiB needed; cellar is drained and serves until then`,
 			Replicas: []scheduler.ReplicaState{{Peer: attic, State: "loading", InFlight: n(0)},
 				{Peer: cellar, State: "ready", Device: "GPU (29 of 29 layers)", InFlight: n(2), LoadMS: 900}},
 		}},
+		Disk: scheduler.DiskUse{Free: 200 << 30, Total: 1 << 40, Models: scheduler.CapUse{Used: 12 << 30, Cap: 10 << 30}, Cache: scheduler.CapUse{Used: 7 << 30},
+			Unfinished: []scheduler.PullState{
+				{Name: "gemma", CID: "bafygemma", Path: "/models/gemma.part", Done: 1 << 30, Bytes: 4 << 30, Running: true},
+				{Name: "old", CID: "bafyold", Path: "/models/old.part", Done: 300 << 20, Bytes: 3 << 30},
+				{Name: "unknown", CID: "bafyunknown", Path: "/models/unknown.part", Bytes: -1},
+			}},
 		Decisions:  []scheduler.Decision{{At: now.Add(-time.Minute), Model: "qwen", Text: `model "qwen": cellar is drained and serves until then`}},
 		Unanswered: []string{den, shed}, Wiping: []api.PeerName{{ID: "12D3KooWlab0000000", Name: "lab"}},
 		Warnings: []string{"there is one admin: if that machine is lost, only the recovery code makes a new one (relay peer invite --admin)"}, Serving: true,
@@ -91,11 +99,59 @@ func TestTables(t *testing.T) {
 			p.Holds, p.Leads, p.Runs, p.Addresses = nil, nil, nil, nil
 			printPeer(b, p)
 		},
+		"model.golden": func(b *bytes.Buffer) {
+			m := s.Models[0]
+			m.Arch, m.Layers, m.Parameters, m.TrainContext, m.Args = "qwen2", 28, 7_000_000_000, 32768, []string{"--jinja"}
+			m.Pulls = s.Disk.Unfinished[1:2]
+			printModel(b, m, peerNames(s.Peers))
+		},
+		"pruned.golden":      func(b *bytes.Buffer) { printPruned(b, prunedSample()) },
+		"pruned_json.golden": func(b *bytes.Buffer) { _ = printJSON(b, prunedSample()) },
+		"pruned_dry.golden": func(b *bytes.Buffer) {
+			p := prunedSample()
+			p.DryRun, p.Offline, p.Kept = true, true, nil
+			printPruned(b, p)
+		},
 		"peer_json.golden": func(b *bytes.Buffer) { _ = printJSON(b, shownSample(s, 1)) },
 	} {
 		var b bytes.Buffer
 		print(&b)
 		golden(t, name, b.String())
+	}
+}
+
+func prunedSample() scheduler.Pruned {
+	used := time.Date(2026, 5, 3, 9, 0, 0, 0, time.UTC)
+	return scheduler.Pruned{
+		Freed: []scheduler.Piece{{Name: "old", CID: "bafyold", Path: "/models/old.part", Bytes: 3 << 30, Unfinished: true},
+			{Name: "qwen", CID: "bafy", Path: "/models/qwen.gguf", Bytes: 5 << 30, Used: &used}},
+		Kept: []scheduler.Piece{{Name: "gemma", CID: "bafygemma", Path: "/models/gemma.gguf", Bytes: 4 << 30, Used: &used, Reason: "last_copy",
+			Why: "it is the last whole copy: no other peer that is up has one"}},
+		FreedBytes: 8 << 30, KeptBytes: 4 << 30,
+	}
+}
+
+// What stands beside a bar.
+func TestProgressText(t *testing.T) {
+	left := func(seconds float64) *float64 { return &seconds }
+	for _, c := range []struct {
+		p    api.ProgressLine
+		want string
+	}{
+		{api.ProgressLine{Total: -1}, ""},
+		{api.ProgressLine{Phase: "plan", Total: -1}, "plan"},
+		{api.ProgressLine{Phase: "hash", Done: 1 << 20, Total: 4 << 20}, "hash  1.0 MiB / 4.0 MiB"},
+		{api.ProgressLine{Phase: "fetch", Done: 1 << 30, Total: 4 << 30, Rate: 90 << 20, Left: left(125), From: []api.SourceLine{{Name: "attic", Bytes: 9}, {Name: "den", Bytes: 3}, {Bytes: 1}}},
+			"fetch  1.0 GiB / 4.0 GiB  90.0 MiB/s  2m05s left  from attic, den"},
+		{api.ProgressLine{Phase: "fetch", Done: 0, Total: 400 << 30, Rate: 1, Left: left(4e11), From: []api.SourceLine{{Name: "a", Bytes: 4}, {Name: "b", Bytes: 3}, {Name: "c", Bytes: 2}, {Name: "d", Bytes: 1}, {Name: "e"}}},
+			"fetch  0 B / 400 GiB  1 B/s  months left  from a, b, 2 more"},
+		{api.ProgressLine{Phase: "wait", Why: "the disk is full", Total: 9}, "waiting: the disk is full"},
+		{api.ProgressLine{Phase: "wait", Why: strings.Repeat("é", 200), Total: 9}, "waiting: " + strings.Repeat("é", shownWhy-1) + "…"},
+		{api.ProgressLine{Phase: "fetch", Total: 9, Rate: 1, Left: left(4000)}, "fetch  0 B / 9 B  1 B/s  1h06m left"},
+	} {
+		if got := progressText(c.p); got != c.want {
+			t.Errorf("%q, want %q", got, c.want)
+		}
 	}
 }
 

@@ -155,7 +155,7 @@ func (k *killed) revoke(ctx context.Context, p *stage.Peer) error {
 
 func (k *killed) model(ctx context.Context, p *stage.Peer) error {
 	var m scheduler.ModelState
-	if err := p.Follow(ctx, "/v0/model/add", scheduler.AddOptions{Name: fmt.Sprint("model", k.next()), Path: k.file}, &m); err != nil {
+	if err := p.Follow(ctx, "/v0/model/add", scheduler.AddOptions{Name: fmt.Sprint("model", k.next()), Paths: []string{k.file}}, &m); err != nil {
 		return err
 	}
 	k.mu.Lock()

@@ -156,6 +156,12 @@ func (m *machine) load(key string, v any) error {
 	return nil
 }
 
+// coming are the models that are on their way from a mesh that was left.
+func (m *machine) coming() (list []scheduler.Carried, err error) {
+	err = m.load(keyCarried, &list)
+	return list, err
+}
+
 // mesh is the id of the mesh that this machine is in, or "".
 func (m *machine) mesh() (id membership.MeshID, err error) {
 	err = m.load(keyMesh, &id)

@@ -9,24 +9,24 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"github.com/vbauerster/mpb/v8"
-	"github.com/vbauerster/mpb/v8/decor"
 
 	"relay/api"
 	"relay/scheduler"
 )
 
 func newModel() *cobra.Command {
-	return group("model", "The models of the mesh", newModelAdd(), newModelList(), newModelShow(), newModelPull(), newModelRemove())
+	return group("model", "The models of the mesh", newModelAdd(), newModelList(), newModelShow(), newModelPull(), newModelSet(), newModelRemove())
 }
 
 func newModelAdd() *cobra.Command {
 	var o scheduler.AddOptions
 	cmd := &cobra.Command{
-		Use: "add NAME PATH", Short: "Register a GGUF file where it lies; `demo` needs no path",
-		Long: "Register a GGUF file under a name. Its blocks refer to the file where it lies: nothing is\ncopied. `relay model add demo` registers the small model that relay carries.",
+		Use: "add NAME PATH…", Short: "Register a GGUF file where it lies; `demo` needs no path",
+		Long: "Register a GGUF file under a name. Its blocks refer to the file where it lies: nothing is\ncopied. Of a model that is split into parts, one is enough: the others are found beside it.\n" +
+			"A model whose file was moved is added again under its name, from where it lies now.\n" +
+			"`relay model add demo` registers the small model that relay carries.",
 		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 1 && args[0] == "demo" || len(args) == 2 {
+			if len(args) == 1 && args[0] == "demo" || len(args) >= 2 {
 				return nil
 			}
 			return &usageError{"relay model add takes a name and the path of a GGUF file, or just `demo`"}
@@ -34,27 +34,36 @@ func newModelAdd() *cobra.Command {
 	}
 	asJSON := jsonFlag(cmd)
 	f := cmd.Flags()
+	projector := f.String("mmproj", "", "the `PATH` of the projector by which the model reads images")
 	f.IntVar(&o.Context, "ctx", 0, "tokens of context that one slot holds (default what the model was made for, at most 8192)")
 	f.IntVar(&o.Slots, "slots", 0, "requests that one replica serves at a time (default 2)")
 	f.StringVar(&o.Kind, "kind", "", "chat, embed or rerank (default what the header says)")
 	f.StringArrayVar(&o.Args, "engine-arg", nil, "a further argument for the engine, from the allow-list; repeatable")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		o.Name = args[0]
-		if len(args) == 2 {
-			path, err := filepath.Abs(args[1])
+		if f.Changed("mmproj") && *projector == "" {
+			return &usageError{"--mmproj wants a path"}
+		}
+		for _, given := range args[1:] {
+			path, err := filepath.Abs(given)
 			if err != nil {
 				return err
 			}
-			o.Path = path
+			o.Paths = append(o.Paths, path)
 		}
-		m, err := work[scheduler.ModelState](cmd, "hash "+o.Name, "/v0/model/add", o)
-		if err != nil {
+		if *projector != "" {
+			path, err := filepath.Abs(*projector)
+			if err != nil {
+				return err
+			}
+			o.Projector = path
+		}
+		m, err := work[scheduler.Outcome](cmd, *asJSON, "add "+o.Name, "/v0/model/add", o)
+		if err != nil || *asJSON {
 			return err
 		}
-		if *asJSON {
-			return printJSON(cmd.OutOrStdout(), m)
-		}
-		fmt.Fprintf(cmd.OutOrStdout(), "added %s  %s  %s\n", m.Name, size(uint64(m.Bytes)), m.CID)
+		fmt.Fprintf(cmd.OutOrStdout(), "added %s  %s  %s\n", m.Name, size(uint64(m.Size())), m.CID)
+		warn(cmd.ErrOrStderr(), m.Warnings)
 		return nil
 	}
 	return cmd
@@ -75,7 +84,12 @@ func newModelList() *cobra.Command {
 		if err != nil {
 			return err
 		}
+		disk, err := ask[scheduler.DiskUse](cmd.Context(), http.MethodGet, "/v0/disk", nil)
+		if err != nil {
+			return err
+		}
 		printModels(cmd.OutOrStdout(), models, peerNames(peers))
+		printUnfinished(cmd.OutOrStdout(), disk.Unfinished)
 		return nil
 	}
 	return cmd
@@ -104,14 +118,13 @@ func newModelShow() *cobra.Command {
 
 func printModel(w io.Writer, m scheduler.ModelState, names map[string]string) {
 	say := func(label, text string) { fmt.Fprintf(w, "%-12s %s\n", label, text) }
-	var held []string
-	for _, id := range m.Holders {
-		held = append(held, names[id])
-	}
 	say("name", m.Name)
 	say("uid", m.UID)
 	say("cid", m.CID)
-	say("size", size(uint64(m.Bytes)))
+	say("size", size(uint64(m.Size())))
+	if m.Projector != nil {
+		say("projector", fmt.Sprintf("%s  %s", size(uint64(m.Projector.Bytes)), m.Projector.CID))
+	}
 	say("header", fmt.Sprintf("%s, %d layers, %d parameters, made for %d tokens", m.Arch, m.Layers, m.Parameters, m.TrainContext))
 	say("served as", fmt.Sprintf("%s, %d slots of %d tokens, %s of memory", m.Kind, m.Slots, m.Context, size(m.Need)))
 	if len(m.Args) > 0 {
@@ -121,36 +134,16 @@ func printModel(w io.Writer, m scheduler.ModelState, names map[string]string) {
 		say("leader", fmt.Sprintf("%s, epoch %d", names[m.Leader.Peer], m.Leader.Epoch))
 	}
 	say("runs on", runsText(m, names))
-	say("held by", join(held, "nobody"))
+	say("held by", heldText(m, names))
+	if m.Pinned {
+		say("pinned", "yes: no copy is deleted to make room")
+	}
+	for _, p := range m.Pulls {
+		say("pull here", pullText(p))
+	}
 	if m.Placed != "" {
 		say("why", m.Placed)
 	}
-}
-
-func newModelPull() *cobra.Command {
-	var to string
-	cmd := &cobra.Command{
-		Use: "pull NAME", Short: "Bring a model here, or to another peer, from the peers that hold it",
-		Args: exactly(1, "the name or CID of a model"),
-	}
-	asJSON := jsonFlag(cmd)
-	cmd.Flags().StringVar(&to, "to", "", "the `PEER` to bring it to (default this one)")
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		m, err := work[scheduler.ModelState](cmd, "pull "+args[0], "/v0/model/pull", api.PullRequest{Name: args[0], To: to})
-		if err != nil {
-			return err
-		}
-		if *asJSON {
-			return printJSON(cmd.OutOrStdout(), m)
-		}
-		where := "here"
-		if to != "" {
-			where = "on " + to
-		}
-		fmt.Fprintf(cmd.OutOrStdout(), "%s is %s  %s  %s\n", m.Name, where, size(uint64(m.Bytes)), m.CID)
-		return nil
-	}
-	return cmd
 }
 
 func newModelRemove() *cobra.Command {
@@ -160,7 +153,7 @@ func newModelRemove() *cobra.Command {
 		Args: exactly(1, "the name of a model"),
 	}
 	asJSON := jsonFlag(cmd)
-	cmd.Flags().BoolVar(&q.Files, "files", false, "delete this machine's pulled file as well (never one registered in place)")
+	cmd.Flags().BoolVar(&q.Files, "files", false, "delete this machine's pulled files as well (never those registered in place)")
 	cmd.Flags().BoolVar(&q.LastCopy, "last-copy", false, "with --files: also where it is the last whole copy in the mesh")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		q.Name = args[0]
@@ -178,27 +171,4 @@ func newModelRemove() *cobra.Command {
 		return nil
 	}
 	return cmd
-}
-
-// work follows long work with a bar on a terminal; elsewhere only its outcome shows.
-func work[T any](cmd *cobra.Command, what, path string, body any) (T, error) {
-	if !isTerminal(cmd.ErrOrStderr()) {
-		return follow[T](cmd.Context(), path, body, nil)
-	}
-	bars := mpb.NewWithContext(cmd.Context(), mpb.WithOutput(cmd.ErrOrStderr()), mpb.WithWidth(40))
-	phase := ""
-	bar := bars.AddBar(0,
-		mpb.BarRemoveOnComplete(),
-		mpb.PrependDecorators(decor.Name(what+"  "), decor.Any(func(decor.Statistics) string { return phase })),
-		mpb.AppendDecorators(decor.CountersKibiByte("% .1f / % .1f"), decor.Name("  "), decor.AverageSpeed(decor.SizeB1024(0), "% .1f")))
-	result, err := follow[T](cmd.Context(), path, body, func(p api.ProgressLine) {
-		phase = p.Phase
-		if p.Total > 0 {
-			bar.SetTotal(p.Total, false)
-			bar.SetCurrent(p.Done)
-		}
-	})
-	bar.Abort(true)
-	bars.Wait()
-	return result, err
 }

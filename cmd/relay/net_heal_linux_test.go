@@ -59,8 +59,8 @@ func TestNetCutMeshHeals(t *testing.T) {
 	for side, admin := range map[string]string{"w": "a", "e": "d"} {
 		n.up(side+"1", "--join", before)
 		n.up(side+"2", "--join", n.invite(admin, "--label", side+"-during"))
-		var m scheduler.ModelState
-		n.must(json.Unmarshal([]byte(n.relay(admin, "model", "add", side+"-model", file, "--json")), &m))
+		m, err := api.ReadLines[scheduler.Outcome](strings.NewReader(n.relay(admin, "model", "add", side+"-model", file, "--json")), nil)
+		n.must(err)
 		models = append(models, m.UID)
 		for i := range 20 {
 			var made api.InviteAnswer

@@ -39,13 +39,18 @@ func assemble(ctx context.Context, m *machine, id membership.MeshID, hooks hooks
 	if p.node, err = m.listeningNode(id); err != nil {
 		return nil, err
 	}
+	coming, err := m.coming()
+	if err != nil {
+		p.node.Close()
+		return nil, err
+	}
 	engine, noEngine := m.findEngine(ctx)
 	p.scheduler, err = scheduler.New(scheduler.Options{
 		Mesh: p.node, Content: m.content, State: m.db.Space(schedulerSpace(id)),
 		Engine: engine, NoEngine: noEngine,
 		ReadHeader: scheduler.ReadGGUF, CheckArgs: llama.CheckArgs, Memory: llama.HostMemory,
 		Disk:         func() (uint64, uint64, error) { return store.DiskFree(m.modelsDir) },
-		DefaultSlots: m.slots, Cores: runtime.NumCPU(), Lend: m.lends(),
+		DefaultSlots: m.slots, Cores: runtime.NumCPU(), Lend: m.lends(), ModelsMax: m.modelsMax, CacheMax: m.cacheMax, Coming: coming,
 		Log: m.log.With("part", "scheduler"),
 	})
 	if err != nil {

@@ -87,7 +87,7 @@ func TestImportsGoOneWay(t *testing.T) {
 // and nothing of relay's own that does.
 func TestDecisionsArePure(t *testing.T) {
 	folders, _ := sources(t)
-	for _, folder := range []string{"scheduler/leadership", "scheduler/placement", "scheduler/ledger"} {
+	for _, folder := range []string{"scheduler/leadership", "scheduler/placement", "scheduler/ledger", "scheduler/eviction"} {
 		files := folders[folder]
 		if len(files) == 0 {
 			t.Errorf("%s is not there", folder)

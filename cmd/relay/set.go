@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
 
@@ -56,6 +57,35 @@ func newPeerSet() *cobra.Command {
 	return cmd
 }
 
+func newModelSet() *cobra.Command {
+	var q api.ModelSetRequest
+	cmd := &cobra.Command{
+		Use: "set NAME", Short: "Change how a model is treated",
+		Long: "Change how a model is treated. Of one that is pinned no copy is deleted to make room, on no\nmachine. Only an admin's machine may do this.",
+		Args: exactly(1, "the name of a model"),
+	}
+	asJSON := jsonFlag(cmd)
+	f := cmd.Flags()
+	pinned := f.Bool("pinned", false, "keep its copies; =false no longer")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		q.Name = args[0]
+		if !f.Changed("pinned") {
+			return &usageError{"relay model set wants at least one flag: --pinned or --pinned=false"}
+		}
+		q.Pinned = pinned
+		a, err := ask[api.ModelSetAnswer](cmd.Context(), http.MethodPost, "/v0/model/set", q)
+		if err != nil {
+			return err
+		}
+		if *asJSON {
+			return printJSON(cmd.OutOrStdout(), a)
+		}
+		printChanges(cmd.OutOrStdout(), a.Model.Name, a.Changed)
+		return nil
+	}
+	return cmd
+}
+
 // newPeerSwitch is a command that sets one thing of a machine to yes or no.
 func newPeerSwitch(use, short, long string, set func(*api.SetRequest)) *cobra.Command {
 	cmd := &cobra.Command{Use: use + " PEER", Short: short, Long: long, Args: exactly(1, "the name or id of a machine")}
@@ -92,11 +122,16 @@ func setPeer(cmd *cobra.Command, q api.SetRequest, asJSON bool) error {
 	if asJSON {
 		return printJSON(cmd.OutOrStdout(), a)
 	}
-	if len(a.Changed) == 0 {
-		fmt.Fprintf(cmd.OutOrStdout(), "%s: it was so already\n", a.Peer.Name)
-	}
-	for _, change := range a.Changed {
-		fmt.Fprintf(cmd.OutOrStdout(), "%s: %s\n", a.Peer.Name, change)
-	}
+	printChanges(cmd.OutOrStdout(), a.Peer.Name, a.Changed)
 	return nil
+}
+
+// printChanges says what is another now of a machine or a model.
+func printChanges(w io.Writer, name string, changed []string) {
+	if len(changed) == 0 {
+		fmt.Fprintf(w, "%s: it was so already\n", name)
+	}
+	for _, change := range changed {
+		fmt.Fprintf(w, "%s: %s\n", name, change)
+	}
 }

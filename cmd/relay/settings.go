@@ -35,7 +35,9 @@ type settings struct {
 	apiKey    string
 	slots     int
 	debug     bool
-	flags     remembered // What this command line says: that is kept for the next start.
+	// How much models may take of the disk before that is warned of, in bytes.
+	modelsMax, cacheMax uint64
+	flags               remembered // What this command line says: that is kept for the next start.
 	remembered
 }
 
@@ -117,10 +119,25 @@ func (s *settings) fromEnvironment() error {
 	if env.ReserveMB, err = number("RELAY_VRAM_RESERVE_MB"); err != nil {
 		return err
 	}
+	if s.modelsMax, err = diskCap("RELAY_MODELS_MAX"); err != nil {
+		return err
+	}
+	if s.cacheMax, err = diskCap("RELAY_CACHE_MAX"); err != nil {
+		return err
+	}
 	s.remembered = s.flags.over(env)
 	slots, err := number("RELAY_PARALLEL_SLOTS")
 	s.slots = int(slots)
 	return err
+}
+
+// diskCap is a size in the environment; 0 where there is none.
+func diskCap(name string) (uint64, error) {
+	text := os.Getenv(name)
+	if text == "" {
+		return 0, nil
+	}
+	return parseCap(name, text)
 }
 
 func number(name string) (int64, error) {

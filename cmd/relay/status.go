@@ -56,6 +56,8 @@ func printStatus(w io.Writer, s api.Status, now time.Time) {
 	}
 	fmt.Fprintln(w)
 	printModels(w, s.Models, names)
+	printUnfinished(w, s.Disk.Unfinished)
+	fmt.Fprintf(w, "\ndisk here: %s\n", diskText(s.Disk))
 	if len(s.Decisions) > 0 {
 		fmt.Fprintln(w, "\nDECIDED LATELY")
 		for _, d := range s.Decisions[:min(shownDecisions, len(s.Decisions))] {
@@ -194,19 +196,38 @@ func printModels(w io.Writer, models []scheduler.ModelState, names map[string]st
 	}
 	var rows [][]string
 	for _, m := range models {
-		var held []string
-		for _, id := range m.Holders {
-			held = append(held, names[id])
-		}
-		slices.Sort(held)
 		leader := "-"
 		if m.Leader != nil {
 			leader = fmt.Sprintf("%s (epoch %d)", names[m.Leader.Peer], m.Leader.Epoch)
 		}
-		rows = append(rows, []string{m.Name, size(uint64(m.Bytes)), fmt.Sprintf("%d x %d", m.Slots, m.Context), leader,
-			runsText(m, names), join(held, "nobody")})
+		rows = append(rows, []string{m.Name, size(uint64(m.Size())), fmt.Sprintf("%d x %d", m.Slots, m.Context), leader,
+			runsText(m, names), heldText(m, names)})
 	}
 	printTable(w, []string{"MODEL", "SIZE", "SLOTS x CONTEXT", "LEADER", "RUNS ON", "HELD BY"}, rows)
+}
+
+// heldText names those who hold a model, and marks those who have only part of it.
+func heldText(m scheduler.ModelState, names map[string]string) string {
+	var held []string
+	for _, id := range m.Holders {
+		held = append(held, names[id])
+	}
+	for _, id := range m.Partly {
+		held = append(held, names[id]+" (partly)")
+	}
+	slices.Sort(held)
+	return join(held, "nobody")
+}
+
+// diskText is what models take on this machine, against what its owner wants.
+func diskText(u scheduler.DiskUse) string {
+	of := func(c scheduler.CapUse, setting string) string {
+		if c.Cap == 0 {
+			return size(c.Used)
+		}
+		return fmt.Sprintf("%s of %s (%s)", size(c.Used), size(c.Cap), setting)
+	}
+	return fmt.Sprintf("models %s, pulled and unfinished %s, %s free", of(u.Models, "RELAY_MODELS_MAX"), of(u.Cache, "RELAY_CACHE_MAX"), size(u.Free))
 }
 
 func runsText(m scheduler.ModelState, names map[string]string) string {

@@ -275,8 +275,8 @@ func (p *program) runIn(ctx context.Context, id membership.MeshID, first entered
 
 // carry registers the models of a mesh that was left, once somebody takes them.
 func (p *program) carry(ctx context.Context, s *scheduler.Scheduler) {
-	var list []scheduler.Carried
-	if err := p.m.load(keyCarried, &list); err != nil || len(list) == 0 {
+	list, err := p.m.coming()
+	if err != nil || len(list) == 0 {
 		return
 	}
 	if s.Carry(ctx, list) == nil {

@@ -1,0 +1,166 @@
+package api
+
+import (
+	"context"
+	"io"
+	"net/http"
+
+	"relay/scheduler"
+	"relay/store/content"
+)
+
+// routeModels adds what is about models and the disk that they lie on.
+func (c *Control) routeModels(mux *http.ServeMux) {
+	mux.HandleFunc("GET /v0/models", atOnce(c, func(*http.Request) ([]scheduler.ModelState, error) { return c.Scheduler.ModelStates(), nil }))
+	mux.HandleFunc("GET /v0/model", atOnce(c, func(r *http.Request) (scheduler.ModelState, error) {
+		return c.Scheduler.Model(r.URL.Query().Get("name"))
+	}))
+	mux.HandleFunc("POST /v0/model/rm", atOnce(c, c.removeModel))
+	mux.HandleFunc("POST /v0/model/set", atOnce(c, c.setModel))
+	mux.HandleFunc("POST /v0/model/add", inLines(c, c.addModel))
+	mux.HandleFunc("POST /v0/model/pull", inLines(c, c.pullModel))
+	mux.HandleFunc("POST /v0/model/stop", atOnce(c, c.stopPull))
+	mux.HandleFunc("GET /v0/disk", atOnce(c, func(*http.Request) (scheduler.DiskUse, error) { return c.Scheduler.DiskUse(), nil }))
+	mux.HandleFunc("POST /v0/cache/prune", atOnce(c, func(r *http.Request) (scheduler.Pruned, error) {
+		var q scheduler.PruneOptions
+		if err := decodeBody(r.Body, &q); err != nil {
+			return scheduler.Pruned{}, err
+		}
+		return c.Scheduler.Prune(r.Context(), q)
+	}))
+}
+
+// RemoveRequest says which model goes, and whether its files do.
+type RemoveRequest struct {
+	Name string `json:"name"`
+	// Files deletes the pulled files of this machine; LastCopy also where no
+	// other peer has them.
+	Files    bool `json:"files,omitempty"`
+	LastCopy bool `json:"last_copy,omitempty"`
+}
+
+func (c *Control) removeModel(r *http.Request) (scheduler.Removed, error) {
+	var q RemoveRequest
+	if err := decodeBody(r.Body, &q); err != nil {
+		return scheduler.Removed{}, err
+	}
+	return c.Scheduler.Remove(q.Name, q.Files, q.LastCopy)
+}
+
+// ModelSetRequest says what is to be changed of a model; what is left out stays.
+type ModelSetRequest struct {
+	Name string `json:"name"`
+	scheduler.SetOptions
+}
+
+// ModelSetAnswer is the model after a change, and what changed, each in words.
+type ModelSetAnswer struct {
+	Model   scheduler.ModelState `json:"model"`
+	Changed []string             `json:"changed"`
+}
+
+func (c *Control) setModel(r *http.Request) (ModelSetAnswer, error) {
+	var q ModelSetRequest
+	if err := decodeBody(r.Body, &q); err != nil {
+		return ModelSetAnswer{}, err
+	}
+	m, changed, err := c.Scheduler.Set(q.Name, q.SetOptions)
+	return ModelSetAnswer{m, changed}, err
+}
+
+func (c *Control) addModel(ctx context.Context, body io.Reader, progress func(ProgressLine)) (scheduler.Outcome, error) {
+	var q scheduler.AddOptions
+	if err := decodeBody(body, &q); err != nil {
+		return scheduler.Outcome{}, err
+	}
+	if len(q.Paths) == 0 {
+		if q.Name != "demo" {
+			return scheduler.Outcome{}, scheduler.Errorf(scheduler.InvalidRequest, "say where the file of %q is; only the model called demo comes without one", q.Name)
+		}
+		path, err := c.DemoPath()
+		if err != nil {
+			return scheduler.Outcome{}, err
+		}
+		q.Paths = []string{path}
+	}
+	return c.Scheduler.Add(ctx, q, report(progress))
+}
+
+// PullRequest says which model to bring, and to which peer; none means here.
+type PullRequest struct {
+	Name string `json:"name"`
+	To   string `json:"to,omitempty"`
+	// Limit is the most that is received, in bytes a second; 0 is as much as comes.
+	Limit int64 `json:"limit,omitempty"`
+}
+
+func (c *Control) pullModel(ctx context.Context, body io.Reader, progress func(ProgressLine)) (scheduler.Outcome, error) {
+	var q PullRequest
+	if err := decodeBody(body, &q); err != nil {
+		return scheduler.Outcome{}, err
+	}
+	to, err := c.other(q.To)
+	if err != nil {
+		return scheduler.Outcome{}, err
+	}
+	if to != nil {
+		q.To = ""
+		return c.peers().pull(ctx, *to, q, progress)
+	}
+	return c.Scheduler.Pull(ctx, scheduler.PullOptions{Name: q.Name, Limit: q.Limit}, report(progress))
+}
+
+// other is the peer of that name, or nil where that is this one or none is named.
+func (c *Control) other(name string) (*scheduler.PeerState, error) {
+	if name == "" {
+		return nil, nil
+	}
+	to, err := findPeer(c.Scheduler.Peers(), name)
+	if err != nil || to.Self {
+		return nil, err
+	}
+	return &to, nil
+}
+
+// StopRequest says which pull is stopped, and on which peer; none means here.
+type StopRequest struct {
+	Name string `json:"name"`
+	To   string `json:"to,omitempty"`
+	// Cancel deletes what is there of it.
+	Cancel bool `json:"cancel,omitempty"`
+}
+
+func (c *Control) stopPull(r *http.Request) (scheduler.Stopped, error) {
+	var q StopRequest
+	if err := decodeBody(r.Body, &q); err != nil {
+		return scheduler.Stopped{}, err
+	}
+	to, err := c.other(q.To)
+	if err != nil {
+		return scheduler.Stopped{}, err
+	}
+	if to != nil {
+		q.To = ""
+		return c.peers().stop(r.Context(), *to, q)
+	}
+	return c.Scheduler.StopPull(r.Context(), q.Name, q.Cancel)
+}
+
+// maxSources bounds the peers that a line of progress names.
+const maxSources = 16
+
+func report(progress func(ProgressLine)) func(content.Progress) {
+	return func(p content.Progress) { progress(lineOf(p)) }
+}
+
+func lineOf(p content.Progress) ProgressLine {
+	l := ProgressLine{Phase: string(p.Phase), Why: p.Why, Done: p.Done, Total: p.Total, Fetched: p.Fetched, Rate: p.Rate}
+	if p.Rate > 0 && p.Left >= 0 {
+		seconds := p.Left.Seconds()
+		l.Left = &seconds
+	}
+	for _, f := range p.From[:min(len(p.From), maxSources)] {
+		l.From = append(l.From, SourceLine{f.Name, f.Bytes, f.Rate})
+	}
+	return l
+}

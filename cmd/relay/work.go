@@ -1,0 +1,121 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/vbauerster/mpb/v8"
+	"github.com/vbauerster/mpb/v8/decor"
+
+	"relay/api"
+	"relay/scheduler"
+)
+
+// work follows long work to its outcome. With asJSON it prints a line of JSON for
+// each progress and one for the outcome; else it shows a bar, where there is a
+// terminal.
+func work[T any](cmd *cobra.Command, asJSON bool, what, path string, body any) (T, error) {
+	switch {
+	case asJSON:
+		return workInLines[T](cmd, path, body)
+	case !isTerminal(cmd.ErrOrStderr()):
+		return follow[T](cmd.Context(), path, body, nil)
+	}
+	var latest atomic.Pointer[api.ProgressLine]
+	latest.Store(&api.ProgressLine{Total: -1})
+	bars := mpb.NewWithContext(cmd.Context(), mpb.WithOutput(cmd.ErrOrStderr()), mpb.WithWidth(24))
+	bar := bars.AddBar(0, mpb.BarRemoveOnComplete(),
+		mpb.PrependDecorators(decor.Name(what+"  ")),
+		mpb.AppendDecorators(decor.Any(func(decor.Statistics) string { return progressText(*latest.Load()) })))
+	result, err := follow[T](cmd.Context(), path, body, func(p api.ProgressLine) {
+		latest.Store(&p)
+		if p.Total > 0 {
+			bar.SetTotal(p.Total, false)
+			bar.SetCurrent(p.Done)
+		}
+	})
+	bar.Abort(true)
+	bars.Wait()
+	return result, err
+}
+
+// workInLines prints what a program follows: NDJSON, ending in a result or an
+// error.
+func workInLines[T any](cmd *cobra.Command, path string, body any) (T, error) {
+	encoder := json.NewEncoder(cmd.OutOrStdout())
+	result, err := follow[T](cmd.Context(), path, body, func(p api.ProgressLine) { _ = encoder.Encode(api.Line[T]{Progress: &p}) })
+	if err != nil {
+		_ = encoder.Encode(api.Line[T]{Error: &api.ControlError{Why: string(scheduler.ReasonOf(err)), Message: sentence(err)}})
+		return result, err
+	}
+	return result, encoder.Encode(api.Line[T]{Result: &result})
+}
+
+const (
+	// shownSources bounds the peers that a bar names, shownWhy the characters of
+	// what it waits for.
+	shownSources = 2
+	shownWhy     = 100
+)
+
+// progressText is what stands beside a bar.
+func progressText(p api.ProgressLine) string {
+	if p.Phase == "wait" && p.Why != "" {
+		why := []rune(p.Why)
+		if len(why) > shownWhy {
+			why = append(why[:shownWhy-1], '…')
+		}
+		return "waiting: " + string(why)
+	}
+	parts := []string{p.Phase}
+	if p.Total >= 0 {
+		parts = append(parts, fmt.Sprintf("%s / %s", size(uint64(p.Done)), size(uint64(p.Total))))
+	}
+	if p.Rate > 0 {
+		parts = append(parts, size(uint64(p.Rate))+"/s")
+	}
+	if p.Left != nil {
+		parts = append(parts, leftText(*p.Left))
+	}
+	var from []string
+	for _, f := range p.From {
+		if f.Name != "" && f.Bytes > 0 {
+			from = append(from, f.Name)
+		}
+	}
+	if more := len(from) - shownSources; more > 0 {
+		from = append(from[:shownSources], fmt.Sprintf("%d more", more))
+	}
+	if len(from) > 0 {
+		parts = append(parts, "from "+strings.Join(from, ", "))
+	}
+	return strings.TrimSpace(strings.Join(parts, "  "))
+}
+
+// leftText is how long something takes still, roughly.
+func leftText(seconds float64) string {
+	const day = 24 * 60 * 60
+	if seconds > 100*day {
+		return "months left"
+	}
+	d := time.Duration(seconds * float64(time.Second)).Round(time.Second)
+	switch {
+	case d < time.Minute:
+		return fmt.Sprintf("%ds left", int(d.Seconds()))
+	case d < time.Hour:
+		return fmt.Sprintf("%dm%02ds left", int(d.Minutes()), int(d.Seconds())%60)
+	}
+	return fmt.Sprintf("%dh%02dm left", int(d.Hours()), int(d.Minutes())%60)
+}
+
+// warn says what a command's outcome gives reason to warn of.
+func warn(w io.Writer, warnings []string) {
+	for _, text := range warnings {
+		fmt.Fprintf(w, "relay: warning: %s\n", text)
+	}
+}

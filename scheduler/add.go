@@ -1,0 +1,282 @@
+package scheduler
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	cid "github.com/ipfs/go-cid"
+
+	"relay/store/content"
+)
+
+// defaultContext is the context of a slot, in tokens, where neither the caller
+// nor the model's header asks for less.
+const defaultContext = 8192
+
+// AddOptions say what to register, and how it is to be served. Zero values mean
+// what the header says, or the defaults.
+type AddOptions struct {
+	Name string `json:"name"`
+	// Paths are the model's file, or one or more parts of a split one: the others
+	// are found beside it.
+	Paths []string `json:"paths"`
+	// Projector is the path of the projector by which the model reads images.
+	Projector string   `json:"projector,omitempty"`
+	Kind      string   `json:"kind,omitempty"`
+	Context   int      `json:"context,omitempty"`
+	Slots     int      `json:"slots,omitempty"`
+	Args      []string `json:"args,omitempty"`
+}
+
+// Outcome is a model that was added or pulled, and what that gives reason to warn
+// of, in sentences.
+type Outcome struct {
+	ModelState
+	Warnings []string `json:"warnings,omitempty"`
+}
+
+// Add registers GGUF files under a name: their blocks refer to the files where
+// they lie, and the mesh learns of the model. A model whose files this peer has
+// lost is found again where they lie now.
+func (s *Scheduler) Add(ctx context.Context, o AddOptions, progress func(content.Progress)) (Outcome, error) {
+	if err := CheckModelName(o.Name); err != nil {
+		return Outcome{}, err
+	}
+	if err := s.CheckArgs(o.Args); err != nil {
+		return Outcome{}, err
+	}
+	if err := o.resolve(); err != nil {
+		return Outcome{}, err
+	}
+	lost := s.lostFile(o.Name)
+	if lost == nil {
+		if err := s.mayAdd(o.Name); err != nil {
+			return Outcome{}, err
+		}
+	}
+	files, err := s.readFiles(o)
+	if err == nil && lost != nil && !files.mayBe(lost.Model) {
+		err = Errorf(FileInvalid, "these are not the files of %q", lost.shown)
+	}
+	if err != nil {
+		if lost != nil { // It may still be found, so its name is taken.
+			err = fmt.Errorf("%w; what was named is not its file, which is lost here: %w", s.nameTaken(o.Name), err)
+		}
+		return Outcome{}, err
+	}
+	m, err := s.define(o, files)
+	if err != nil {
+		return Outcome{}, err
+	}
+	undo, err := s.register(ctx, files, &m, progress)
+	if err != nil {
+		return Outcome{}, err
+	}
+	if lost != nil && lost.CID == m.CID && (m.Projector.CID == "" || m.Projector == lost.Projector) { // Nothing was missing but files.
+		s.log.Info("model's file found again", "model", m.Name, "cid", m.CID)
+		return s.outcome(lost.uid)
+	}
+	if err := s.mayAdd(o.Name); err != nil { // Hashing takes its time.
+		undo()
+		return Outcome{}, err
+	}
+	uid, err := newUID()
+	if err != nil {
+		return Outcome{}, err
+	}
+	m.Created = time.Now().Unix()
+	if err := s.Mesh.PutShared(KindModel, uid, m); err != nil {
+		undo()
+		return Outcome{}, err
+	}
+	s.log.Info("model added", "model", m.Name, "cid", m.CID, "bytes", m.size())
+	return s.outcome(uid)
+}
+
+// outcome tells the mesh what is held here now, and shows a model as it then is.
+func (s *Scheduler) outcome(uid string) (Outcome, error) {
+	if err := s.publishHoldings(); err != nil {
+		return Outcome{}, err
+	}
+	s.look()
+	s.wake()
+	m, err := s.Model(uid)
+	return Outcome{m, s.DiskUse().overCaps()}, err
+}
+
+// resolve makes the paths absolute, and wants files there. To open a pipe is to
+// wait for its other end.
+func (o *AddOptions) resolve() error {
+	if len(o.Paths) == 0 {
+		return Errorf(InvalidRequest, "say where the file of %q is", o.Name)
+	}
+	if len(o.Paths) > maxPaths {
+		return Errorf(InvalidRequest, "%d paths: %d are the most; one part of a split model is enough", len(o.Paths), maxPaths)
+	}
+	o.Paths = slices.Clone(o.Paths)
+	paths := make([]*string, 0, len(o.Paths)+1)
+	for i := range o.Paths {
+		paths = append(paths, &o.Paths[i])
+	}
+	if o.Projector != "" {
+		paths = append(paths, &o.Projector)
+	}
+	for _, p := range paths {
+		path, err := filepath.Abs(*p)
+		if err != nil {
+			return Errorf(InvalidRequest, "%q is not a path: %w", *p, err)
+		}
+		if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
+			return Errorf(FileInvalid, "%s is not a file that a model could be in", path)
+		}
+		*p = path
+	}
+	return nil
+}
+
+// maxPaths bounds the paths that are named for one model.
+const maxPaths = 1000
+
+// modelFiles are the files of a model, with their headers.
+type modelFiles struct {
+	header, projector         Header
+	paths                     []string // All parts, in order.
+	projectorPath             string
+	mainBytes, projectorBytes int64
+}
+
+// mayBe says whether the files have the size of those of a model.
+func (f modelFiles) mayBe(m Model) bool {
+	return f.mainBytes == m.Bytes && (f.projectorPath == "" || f.projectorBytes == m.Projector.Bytes)
+}
+
+// readFiles reads the headers, and finds the parts that were not named.
+func (s *Scheduler) readFiles(o AddOptions) (f modelFiles, err error) {
+	first := o.Paths[0]
+	if f.header, err = s.ReadHeader(first); err != nil {
+		return f, err
+	}
+	if f.paths = f.header.Parts; len(f.paths) == 0 {
+		f.paths = []string{first}
+	}
+	for i, path := range o.Paths {
+		switch {
+		case len(f.header.Parts) == 0 && i > 0:
+			return f, Errorf(FileInvalid, "%s is a whole model by itself: several paths are the parts of one split model (a projector comes with --mmproj)", first)
+		case !slices.Contains(f.paths, path):
+			return f, Errorf(FileInvalid, "%s is not one of the %d parts that %s belongs to", path, len(f.paths), first)
+		case slices.Contains(o.Paths[:i], path):
+			return f, Errorf(InvalidRequest, "%s is named twice", path)
+		}
+	}
+	switch {
+	case f.header.Projector:
+		return f, Errorf(FileInvalid, "%s is a projector: name it with --mmproj beside the model that it belongs to", first)
+	case f.header.Kind == partKind:
+		return f, Errorf(FileInvalid, "%s is no model by itself (its header says %q)", first, f.header.Arch)
+	}
+	if f.mainBytes, err = sizeOf(f.paths...); err != nil || o.Projector == "" {
+		return f, err
+	}
+	f.projectorPath = o.Projector
+	if f.projector, err = s.ReadHeader(o.Projector); err != nil {
+		return f, err
+	}
+	if !f.projector.Projector || len(f.projector.Parts) > 0 {
+		return f, Errorf(FileInvalid, "%s is no projector: its header says %q, where a projector's says \"clip\"", o.Projector, f.projector.Arch)
+	}
+	f.projectorBytes, err = sizeOf(o.Projector)
+	return f, err
+}
+
+// partKind is what a header says of a file that is no model by itself.
+const partKind = "part"
+
+// sizeOf is the length of files together, in bytes.
+func sizeOf(paths ...string) (n int64, err error) {
+	for _, path := range paths {
+		info, err := os.Stat(path)
+		if err != nil {
+			return 0, Errorf(FileInvalid, "%s cannot be read: %w", path, err)
+		}
+		n += info.Size()
+	}
+	return n, nil
+}
+
+// define works out how a model is served, from what was asked and its headers.
+func (s *Scheduler) define(o AddOptions, f modelFiles) (Model, error) {
+	h := f.header
+	longest := h.TrainContext
+	if longest <= 0 {
+		longest = defaultContext
+	}
+	m := Model{
+		Name: o.Name, Kind: cmp.Or(o.Kind, h.Kind, "chat"), Args: o.Args,
+		Context: cmp.Or(o.Context, min(longest, defaultContext)), Slots: cmp.Or(o.Slots, s.DefaultSlots),
+		Arch: h.Arch, Parameters: h.Parameters, Layers: h.Layers, TrainContext: h.TrainContext,
+	}
+	if m.Context < 1 || m.Context > longest {
+		return m, Errorf(InvalidRequest, "a context of %d tokens: this model was made for 1 to %d", m.Context, longest)
+	}
+	if m.Slots < 1 || m.Slots > 64 {
+		return m, Errorf(InvalidRequest, "%d slots: 1 to 64 are possible", m.Slots)
+	}
+	if !slices.Contains([]string{"chat", "embed", "rerank"}, m.Kind) {
+		return m, Errorf(InvalidRequest, "%q is no kind of model: chat, embed or rerank", m.Kind)
+	}
+	if f.projectorPath != "" && m.Kind != "chat" {
+		return m, Errorf(InvalidRequest, "a projector is for a model that chats, and this one is to %s", m.Kind)
+	}
+	need, err := h.Need(m.Context, m.Slots)
+	if err != nil {
+		return m, Errorf(FileInvalid, "the memory that this model needs cannot be worked out: %w", err)
+	}
+	m.Need = need + uint64(f.projectorBytes) // Its weights.
+	return m, nil
+}
+
+// register hashes the files of a model and fills in what they are. undo takes
+// back what was not registered before; nothing is left where it fails.
+func (s *Scheduler) register(ctx context.Context, f modelFiles, m *Model, progress func(content.Progress)) (undo func(), err error) {
+	before := map[cid.Cid]bool{}
+	for _, c := range s.Content.List() {
+		before[c.CID] = true
+	}
+	var added []content.Content
+	undo = func() {
+		for _, c := range added {
+			if before[c.CID] {
+				continue
+			}
+			if err := s.Content.Remove(c.CID, false); err != nil {
+				s.log.Warn("a file that no model needs stays registered", "path", c.Path, "error", err)
+			}
+		}
+	}
+	sum := newSum(f.mainBytes+f.projectorBytes, progress)
+	add := func(paths ...string) (Root, error) {
+		c, err := s.Content.Add(ctx, paths, sum.progress)
+		if err != nil {
+			return Root{}, err
+		}
+		added = append(added, c)
+		sum.next(c.Bytes)
+		return Root{c.CID.String(), c.Bytes}, nil
+	}
+	root, err := add(f.paths...)
+	if err == nil && f.projectorPath != "" {
+		m.Projector, err = add(f.projectorPath)
+	}
+	if err != nil {
+		undo()
+		return nil, err
+	}
+	m.CID, m.Bytes = root.CID, root.Bytes
+	return undo, nil
+}
