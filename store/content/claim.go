@@ -48,9 +48,9 @@ func (f *flight) unlockPart() {
 	f.lock = nil
 }
 
-// rename gives a file another name that nothing has yet, also where another
+// giveName gives a file another name that nothing has yet, also where another
 // process just now takes it: then it fails with fs.ErrExist.
-func rename(from, to string) error {
+func giveName(from, to string) error {
 	err := os.Link(from, to)
 	if err == nil {
 		return os.Remove(from)

@@ -190,7 +190,7 @@ func TestNobodyIsAskedForTwoRangesAtATime(t *testing.T) {
 func TestPartialHoldersHelpEachOther(t *testing.T) {
 	data := randomBytes(1, 1000*16)
 	from, held := holding(t, data, small)
-	source := &ranger{name: "source", from: from, gate: slow(5_000)}
+	source := &ranger{name: "source", from: from, gate: slow(1_000)}
 	den, attic := puller(t, small), puller(t, small)
 	asDen, asAttic := &ranger{name: "den", from: den}, &ranger{name: "attic", from: attic}
 	var g errgroup.Group
@@ -389,13 +389,13 @@ func TestTwoStoresDoNotWriteOneFile(t *testing.T) {
 func TestFinalNameOfAnother(t *testing.T) {
 	dir := t.TempDir()
 	ours, theirs := writeFile(t, filepath.Join(dir, "ours"), []byte("ours")), writeFile(t, filepath.Join(dir, "theirs"), []byte("theirs"))
-	if err := rename(ours, theirs); !errors.Is(err, os.ErrExist) {
+	if err := giveName(ours, theirs); !errors.Is(err, os.ErrExist) {
 		t.Errorf("got %v", err)
 	}
 	if data, err := os.ReadFile(theirs); err != nil || string(data) != "theirs" {
 		t.Errorf("theirs is %q, %v", data, err)
 	}
-	if err := rename(ours, filepath.Join(dir, "free")); err != nil {
+	if err := giveName(ours, filepath.Join(dir, "free")); err != nil {
 		t.Error(err)
 	}
 	if names := files(t, dir); !slices.Equal(names, []string{"free", "theirs"}) {

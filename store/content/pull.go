@@ -509,7 +509,7 @@ func (f *flight) finish(rec *partial, p *plan) (content Content, found bool, err
 		if stampAt(rec.Part) != rec.Stamp {
 			return Content{}, false, nil
 		}
-		if err := rename(rec.Part, rec.Final); err != nil {
+		if err := giveName(rec.Part, rec.Final); err != nil {
 			return Content{}, true, unusable(f.s.dir, err)
 		}
 	}
