@@ -62,6 +62,7 @@ type Stage struct {
 	Key string
 
 	peers map[string]*Peer
+	ports map[string][2]int
 }
 
 // Peer is one machine of the stage.
@@ -97,7 +98,7 @@ func New(o Options) (*Stage, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Stage{Options: o, Dir: dir, peers: map[string]*Peer{}}, nil
+	return &Stage{Options: o, Dir: dir, peers: map[string]*Peer{}, ports: map[string][2]int{}}, nil
 }
 
 // Peer is the running peer of that name, or nil.
@@ -131,13 +132,9 @@ func (s *Stage) Start(name string, args ...string) (*Peer, error) {
 	if s.On != nil {
 		line = append(s.On(name), line...)
 	} else {
-		var ports [2]int
-		for i := range ports {
-			port, err := freePort()
-			if err != nil {
-				return nil, err
-			}
-			ports[i] = port
+		ports, err := s.portsOf(name)
+		if err != nil {
+			return nil, err
 		}
 		line = append(line, "--listen", fmt.Sprintf("127.0.0.1:%d", ports[0]), "--p2p-listen", fmt.Sprintf("/ip4/127.0.0.1/tcp/%d", ports[1]))
 	}
@@ -193,6 +190,22 @@ func (s *Stage) environ(p *Peer) []string {
 		env = append(env, s.Env(p.Name)...)
 	}
 	return append(env, "RELAY_STATE_DIR="+p.state)
+}
+
+// portsOf are the ports of a peer's door and of its mesh. It keeps them from one
+// start to the next, as a peer of people does: one that moved while nobody knew of
+// it could not be found.
+func (s *Stage) portsOf(name string) (ports [2]int, err error) {
+	if kept, ok := s.ports[name]; ok {
+		return kept, nil
+	}
+	for i := range ports {
+		if ports[i], err = freePort(); err != nil {
+			return ports, err
+		}
+	}
+	s.ports[name] = ports
+	return ports, nil
 }
 
 func freePort() (int, error) {
