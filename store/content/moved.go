@@ -71,9 +71,10 @@ func (s *Store) relink(h hashed, part bool) (*file, error) {
 	}
 	rec := *from
 	rec.Path, rec.Pulled, rec.Nested = h.path, false, false
-	rec.Part = from.Part && part
+	before := s.fileByPath(h.path)
+	rec.Part = from.Part && part && (before == nil || before.Part || before.Root != rec.Root)
 	rec.Used = s.opt.now().UnixNano()
-	if err := s.replace(s.fileByPath(h.path), &rec); err != nil {
+	if err := s.replace(before, &rec); err != nil {
 		return nil, err
 	}
 	s.log.Info("a file was moved", "old", from.Path, "path", rec.Path)
