@@ -212,8 +212,16 @@ func TestAnySequence(t *testing.T) {
 		somePath := func() string {
 			return filepath.Join(rapid.SampledFrom(folders).Draw(rt, "folder"), rapid.SampledFrom([]string{"a", "b", "c"}).Draw(rt, "name"))
 		}
+		write := func(path, data string) {
+			writeFile(t, path, []byte(data))
+			w.writes++
+			if err := os.Chtimes(path, time.Time{}, time.Unix(int64(1e9+w.writes), 0)); err != nil {
+				t.Fatal(err)
+			}
+			w.onDisk[path] = thing{data, w.writes}
+		}
 		for range rapid.IntRange(1, 25).Draw(rt, "steps") {
-			switch rapid.SampledFrom([]string{"write", "write", "add", "add set", "add set", "move", "move folder", "remove", "delete", "restart"}).Draw(rt, "step") {
+			switch rapid.SampledFrom([]string{"write", "write", "rewrite", "add", "add set", "add set", "move", "move folder", "remove", "delete", "restart"}).Draw(rt, "step") {
 			case "write":
 				// Few blocks, so that files share them.
 				var b []byte
@@ -221,13 +229,12 @@ func TestAnySequence(t *testing.T) {
 					b = append(b, bytes.Repeat([]byte{byte(rapid.IntRange(0, 1).Draw(rt, "leaf"))}, 16)...)
 				}
 				b = append(b, make([]byte, rapid.IntRange(0, 2).Draw(rt, "tail"))...)
+				write(somePath(), string(b))
+			case "rewrite":
 				path := somePath()
-				writeFile(t, path, b)
-				w.writes++
-				if err := os.Chtimes(path, time.Time{}, time.Unix(int64(1e9+w.writes), 0)); err != nil {
-					t.Fatal(err)
+				if it, there := w.onDisk[path]; there {
+					write(path, it.data)
 				}
-				w.onDisk[path] = thing{string(b), w.writes}
 			case "delete":
 				path := somePath()
 				os.Remove(path)
