@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -18,7 +17,6 @@ import (
 	blocks "github.com/ipfs/go-block-format"
 	"github.com/ipfs/go-cid"
 	ipld "github.com/ipfs/go-ipld-format"
-	"pgregory.net/rapid"
 
 	"relay/store"
 )
@@ -507,129 +505,6 @@ func TestZeros(t *testing.T) {
 		t.Fatal(err)
 	}
 	noLeftovers(t, space)
-}
-
-// TestAnySequence holds the store against a model through any sequence of
-// additions, changes, removals and restarts of files that share blocks.
-func TestAnySequence(t *testing.T) {
-	dir := t.TempDir()
-	run := 0
-	rapid.Check(t, func(rt *rapid.T) {
-		run++
-		space := newMemSpace()
-		opt := testOptions(t, space)
-		s := newStore(t, opt)
-		here := filepath.Join(dir, fmt.Sprint(run))
-		if err := os.Mkdir(here, 0o700); err != nil {
-			t.Fatal(err)
-		}
-		onDisk := map[string][]byte{}         // what lies at a path
-		added := map[string]map[string]bool{} // content by its bytes: the paths it was added at
-		stale := map[string]bool{}            // paths changed since they were added
-		// Few blocks, so that files share them.
-		bytesOf := func() []byte {
-			var b []byte
-			for range rapid.IntRange(0, 12).Draw(rt, "leaves") {
-				b = append(b, bytes.Repeat([]byte{byte(rapid.IntRange(0, 2).Draw(rt, "leaf"))}, 16)...)
-			}
-			return append(b, make([]byte, rapid.IntRange(0, 3).Draw(rt, "tail"))...)
-		}
-		rootOf := func(data []byte) cid.Cid {
-			root, _ := ourImport(rt, bytes.NewReader(data), int64(len(data)), small)
-			return root
-		}
-		writes := 0
-		for range rapid.IntRange(1, 12).Draw(rt, "steps") {
-			path := filepath.Join(here, rapid.SampledFrom([]string{"a", "b", "c"}).Draw(rt, "path"))
-			switch rapid.SampledFrom([]string{"write", "add", "add", "remove", "delete", "restart"}).Draw(rt, "step") {
-			case "write":
-				onDisk[path] = bytesOf()
-				writeFile(t, path, onDisk[path])
-				writes++
-				if err := os.Chtimes(path, time.Time{}, time.Unix(int64(1e9+writes), 0)); err != nil {
-					t.Fatal(err)
-				}
-				stale[path] = true
-			case "delete":
-				os.Remove(path)
-				delete(onDisk, path)
-				stale[path] = true
-			case "restart":
-				s = newStore(t, opt)
-			case "add":
-				_, err := s.Add(context.Background(), []string{path}, nil)
-				data, there := onDisk[path]
-				if (err == nil) != there {
-					rt.Fatalf("add: %v", err)
-				}
-				if there {
-					for _, paths := range added {
-						delete(paths, path)
-					}
-					if added[string(data)] == nil {
-						added[string(data)] = map[string]bool{}
-					}
-					added[string(data)][path] = true
-					delete(stale, path)
-				}
-			case "remove":
-				for data, paths := range added {
-					if paths[path] {
-						if err := s.Remove(rootOf([]byte(data)), true); err != nil {
-							rt.Fatal(err)
-						}
-						delete(added, data)
-					}
-				}
-			}
-			listed := map[cid.Cid]Content{}
-			for _, c := range s.List() {
-				listed[c.CID] = c
-			}
-			for data, paths := range added {
-				root := rootOf([]byte(data))
-				c, ok := listed[root]
-				delete(listed, root)
-				if len(paths) == 0 {
-					if ok {
-						rt.Fatalf("%q is listed at %s and lies nowhere", data, c.Path)
-					}
-					continue
-				}
-				intact := false
-				for p := range paths {
-					intact = intact || !stale[p]
-				}
-				if !ok || c.Complete != intact {
-					rt.Fatalf("%q: listed %v, complete %v, want %v", data, ok, c.Complete, intact)
-				}
-				if intact {
-					got, err := readAll(s, root)
-					if err != nil || string(got) != data {
-						rt.Fatalf("%q reads as %q: %v", data, got, err)
-					}
-				}
-			}
-			if len(listed) > 0 {
-				rt.Fatalf("listed and never added: %v", listed)
-			}
-		}
-		for data, paths := range added {
-			if len(paths) > 0 {
-				if err := s.Remove(rootOf([]byte(data)), true); err != nil {
-					rt.Fatal(err)
-				}
-			}
-		}
-		if keys := space.leftovers(); len(keys) > 0 {
-			rt.Fatalf("left in the tables: %q", keys)
-		}
-		for path, data := range onDisk {
-			if got, err := os.ReadFile(path); err != nil || !bytes.Equal(got, data) {
-				rt.Fatalf("%s was touched: %v", path, err)
-			}
-		}
-	})
 }
 
 // TestCrashWhileAdding lets the process die after each transaction of an Add, and

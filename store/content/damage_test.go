@@ -3,6 +3,7 @@ package content
 import (
 	"bytes"
 	"errors"
+	"os"
 	"testing"
 
 	ipld "github.com/ipfs/go-ipld-format"
@@ -133,5 +134,24 @@ func TestDamageInASet(t *testing.T) {
 	part := s.fileByPath(copied[1]).Root
 	if got, err := readAll(s, part); err != nil || !bytes.Equal(got, randomBytes(2, 301)) {
 		t.Errorf("the part: %v", err)
+	}
+}
+
+// Damage that was seen under one name of a file is not glossed over by another.
+func TestDamageUnderASecondName(t *testing.T) {
+	needsInodes(t)
+	s, _ := testStore(t)
+	one := newFile(t, randomBytes(1, 5000))
+	two := one + ".2"
+	if err := os.Link(one, two); err != nil {
+		t.Fatal(err)
+	}
+	c := mustAdd(t, s, one)
+	mustAdd(t, s, two)
+	spoil(t, one, 40)
+	s.noteDamage(s.fileByPath(one), 32)
+	again, hashed := addSees(t, s, one)
+	if !hashed || again.CID == c.CID {
+		t.Errorf("hashed %v, %+v", hashed, again)
 	}
 }

@@ -1,6 +1,7 @@
 // Package content keeps models as content: every file is known by the CID of
-// its UnixFS DAG, and its blocks are served out of the file where it lies. There
-// is no second copy.
+// its UnixFS DAG, a set of files that belong together by that of its directory,
+// and the blocks are served out of the files where they lie. There is no second
+// copy.
 //
 // It promises that a block handed out for a CID lies in a file whose size, time
 // and inode are those that were hashed, or was hashed again just now; that a

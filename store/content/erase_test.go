@@ -10,6 +10,8 @@ import (
 	"time"
 
 	blocks "github.com/ipfs/go-block-format"
+
+	"relay/store"
 )
 
 // Erasing takes what was pulled, finished or not, and nothing else: not what was
@@ -224,6 +226,57 @@ func TestEraseKeepsWhatIsNoFile(t *testing.T) {
 			if _, err := os.Lstat(path); err != nil {
 				t.Errorf("%s: %v", name, err)
 			}
+		}
+	}
+}
+
+// Two relays may share a models folder: what one pulled, the other keeps, also
+// where a file of its own lay before.
+func TestRemovalKeepsWhatAnotherRelayPulled(t *testing.T) {
+	for name, remove := range map[string]func(s *Store, c Content) error{
+		"removed": func(s *Store, c Content) error { return s.Remove(c.CID, true) },
+		"erased":  func(s *Store, _ Content) error { _, err := s.Erase(); return err },
+		"removed on a full disk": func(s *Store, c Content) error {
+			refused := false
+			s.space.(*memSpace).refuse = func() error {
+				if !refused {
+					refused = true
+					return store.ErrDiskFull
+				}
+				return nil
+			}
+			return s.Remove(c.CID, true)
+		},
+		"removed at the next start": func(s *Store, c Content) error {
+			// It is in use, and put back by the other relay before the next start.
+			s.opt.remove = func(string) error { return errors.New("locked") }
+			if err := s.Remove(c.CID, true); err == nil {
+				return errors.New("removed")
+			}
+			s.opt.remove = os.Remove
+			_, err := New(s.opt)
+			return err
+		},
+	} {
+		one, _ := testStore(t)
+		opt := testOptions(t, newMemSpace())
+		opt.Dir = one.dir
+		two := newStore(t, opt)
+		c := pulledFile(t, one)
+		if err := os.Remove(c.Path); err != nil {
+			t.Fatal(err)
+		}
+		other := pulledFile(t, two)
+		if other.Path != c.Path {
+			t.Fatalf("%s and %s", c.Path, other.Path)
+		}
+		touch(t, other.Path)
+		two.Add(t.Context(), []string{other.Path}, nil)
+		if err := remove(one, c); err != nil && name != "removed at the next start" {
+			t.Errorf("%s: %v", name, err)
+		}
+		if err := two.Check(other.CID); err != nil {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 }

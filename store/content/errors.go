@@ -23,8 +23,8 @@ var (
 	// ErrFileChanged: a registered file changed, moved or vanished, or one
 	// changed while it was read.
 	ErrFileChanged = fault("file_changed", "the file is no longer what was added")
-	// ErrFileInvalid: a path that names no readable regular file, or a file too
-	// large.
+	// ErrFileInvalid: a path that names no readable regular file, a file too
+	// large, or several that make no set.
 	ErrFileInvalid = fault("file_invalid", "cannot be added")
 	// ErrContentInvalid: a root, an inner node, a size or a block from another
 	// peer is not what it claims to be.

@@ -21,12 +21,17 @@ func (s *Store) moved(ctx context.Context, in *os.File, now stamp) (from *file, 
 	}
 	s.mu.RLock()
 	var alike []*file
+	doubted := false
 	for _, f := range s.files {
-		if f.Stamp == now && !f.Damaged {
+		if f.Stamp == now {
 			alike = append(alike, f)
+			doubted = doubted || f.Damaged
 		}
 	}
 	s.mu.RUnlock()
+	if doubted {
+		return nil, nil // under whichever name damage was seen, all of it is to be read
+	}
 	for _, f := range alike {
 		info, err := os.Stat(f.Path)
 		there := err == nil && stampOf(info) == now
@@ -71,9 +76,10 @@ func (s *Store) relink(h hashed, part bool) (*file, error) {
 	}
 	rec := *from
 	rec.Path, rec.Pulled, rec.Nested = h.path, false, false
-	rec.Part = from.Part && part
+	before := s.fileByPath(h.path)
+	rec.Part = from.Part && part && (before == nil || before.Part || before.Root != rec.Root)
 	rec.Used = s.opt.now().UnixNano()
-	if err := s.replace(s.fileByPath(h.path), &rec); err != nil {
+	if err := s.replace(before, &rec); err != nil {
 		return nil, err
 	}
 	s.log.Info("a file was moved", "old", from.Path, "path", rec.Path)

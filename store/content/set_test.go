@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/ipfs/boxo/blockservice"
@@ -651,4 +652,71 @@ func TestUnreadableSetIsLeftAlone(t *testing.T) {
 	if list := s.List(); len(list) > 0 {
 		t.Errorf("listed: %+v", list)
 	}
+}
+
+func TestConcurrentAddsOfOneSet(t *testing.T) {
+	s, space := testStore(t)
+	paths := newSetFiles(t, t.TempDir(), "a", "b", "c")
+	var wg sync.WaitGroup
+	for i := range 8 {
+		wg.Go(func() {
+			c, err := s.Add(context.Background(), paths, nil)
+			if err != nil {
+				t.Error(err)
+			}
+			if i%2 == 0 {
+				_, err = s.Add(context.Background(), paths[:2], nil)
+			} else {
+				err = s.touch(c.CID)
+			}
+			if err != nil {
+				t.Error(err)
+			}
+			s.List()
+		})
+	}
+	wg.Wait()
+	list := s.List()
+	if len(list) != 2 || len(s.files) != 3 || len(s.sets) != 2 {
+		t.Fatalf("%d contents, %d files, %d sets", len(list), len(s.files), len(s.sets))
+	}
+	for _, c := range list {
+		if err := s.Remove(c.CID, true); err != nil {
+			t.Fatal(err)
+		}
+	}
+	noLeftovers(t, space)
+}
+
+// Whatever is added and removed at once, each set is there whole or not at all.
+func TestAddsAndRemovalsAtOnce(t *testing.T) {
+	s, space := testStore(t)
+	paths := newSetFiles(t, t.TempDir(), "a", "b", "c")
+	var wg sync.WaitGroup
+	for i := range 6 {
+		wg.Go(func() {
+			for range 10 {
+				c, err := s.Add(context.Background(), paths[i%2:i%2+2], nil)
+				if errors.Is(err, ErrFileChanged) {
+					continue // removed while it was added, and said so
+				}
+				if err != nil {
+					t.Error(err)
+				}
+				if err := s.Remove(c.CID, true); err != nil && !errors.Is(err, ErrNotFound) {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	for _, c := range s.List() {
+		if !c.Complete {
+			t.Errorf("half there: %+v", c)
+		}
+		if err := s.Remove(c.CID, true); err != nil {
+			t.Error(err)
+		}
+	}
+	noLeftovers(t, space)
 }

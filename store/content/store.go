@@ -248,7 +248,27 @@ func (s *Store) load() error {
 	if !unreadable {
 		s.dropParts(s.strayParts())
 	}
+	s.dropReplaced()
 	return nil
+}
+
+// dropReplaced takes files out of the tables whose path has another record by
+// now, as a relay leaves them that was killed and did not replace one by the other
+// at once. The caller holds tables.
+func (s *Store) dropReplaced() {
+	s.mu.RLock()
+	var old []*file
+	for _, f := range s.files {
+		if s.paths[f.Path] != f {
+			old = append(old, f)
+		}
+	}
+	s.mu.RUnlock()
+	for _, f := range old {
+		if err := s.removeFile(f, false); err != nil {
+			s.log.Warn("old content stays in the tables until the next start", "path", f.Path, "error", err)
+		}
+	}
 }
 
 // loadFiles reads the table of files and returns those whose addition or removal
