@@ -11,11 +11,16 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"relay/cmd/bench/figure"
 )
 
-const kuboVersion = "v0.43.1"
+const (
+	kuboVersion = "v0.43.1"
+	// kuboPatience bounds one `ipfs get`, which takes some ten seconds.
+	kuboPatience = 2 * time.Minute
+)
 
 // kuboModule is a module of its own: what kubo needs is none of relay's business,
 // and its go.mod names a webtransport-go that does not fit its quic-go.
@@ -73,7 +78,12 @@ func getFromKubo(ctx context.Context, holder, puller kubo, path, to string) (flo
 	if err != nil {
 		return 0, err
 	}
-	took, err := timed(ctx, func(ctx context.Context) *exec.Cmd { return puller.command(ctx, "get", "-o", to, root) })
+	bounded, cancel := context.WithTimeout(ctx, kuboPatience)
+	defer cancel()
+	took, err := timed(bounded, func(ctx context.Context) *exec.Cmd { return puller.command(ctx, "get", "-o", to, root) })
+	if bounded.Err() != nil && ctx.Err() == nil {
+		return 0, fmt.Errorf("ipfs get did not end within %s: now and then a block that it wants does not come; measure again", kuboPatience)
+	}
 	if err != nil {
 		return 0, err
 	}
