@@ -73,6 +73,11 @@ bench-path: build engine
 bench-mesh: build engine
 	@go run ./cmd/bench/mesh $(if $(ONLY),-only $(ONLY))
 
+## bench-models: figures of models: adding, pulling against a raw stream, kubo and rsync, resuming, disk, memory (Linux; a quarter of an hour)
+.PHONY: bench-models
+bench-models: build
+	@go run ./cmd/bench/models $(if $(ONLY),-only $(ONLY))
+
 ## bench: the Go benchmarks
 .PHONY: bench
 bench:
@@ -91,4 +96,4 @@ clean:
 ## help: this list
 .PHONY: help
 help:
-	@sed -nE 's|^## ([a-z-]+): (.*)|\1\t\2|p' $(MAKEFILE_LIST) | awk -F'\t' '{ printf "  make %-11s %s\n", $$1, $$2 }'
+	@sed -nE 's|^## ([a-z-]+): (.*)|\1\t\2|p' $(MAKEFILE_LIST) | awk -F'\t' '{ printf "  make %-12s %s\n", $$1, $$2 }'

@@ -20,4 +20,8 @@ var (
 	ErrPortInUse   = fault("port_in_use", "the port is taken by another program: choose another with --p2p-listen")
 	ErrRefused     = fault("not_allowed", "the other peer refused")
 	ErrPeerGone    = fault("peer_gone", "the peer cannot be reached")
+	ErrNotHere     = fault("not_found", "the peer does not have it")
+	ErrBusy        = fault("busy", "the peer has as many ranges under way as it sends at a time")
+	ErrDamaged     = fault("file_changed", "the peer's file is not as it was added")
+	ErrBadAnswer   = fault("protocol_mismatch", "the peer answered what it was not asked")
 )

@@ -60,11 +60,11 @@ type gate struct {
 	ctx  context.Context // Ends with the node.
 	work *work
 
+	held    *turns // Streams of strangers.
+	joining *turns // Those of them that join.
+
 	mu      sync.Mutex
-	changed chan struct{} // Closed and replaced at every change of the roster.
-	held    map[peer.ID]int
-	joining map[peer.ID]int
-	all     int
+	changed chan struct{}              // Closed and replaced at every change of the roster.
 	since   map[network.Conn]time.Time // Connections of strangers, by arrival.
 }
 
@@ -72,7 +72,7 @@ func newGate(ctx context.Context, w *work, mesh membership.MeshID, member func(p
 	return &gate{
 		mesh: mesh, member: member, log: log, changed: make(chan struct{}), ctx: ctx, work: w,
 		strangers: msmux.NewMultistreamMuxer[protocol.ID](),
-		held:      map[peer.ID]int{}, joining: map[peer.ID]int{}, since: map[network.Conn]time.Time{},
+		held:      newTurns(heldPerPeer, heldInAll), joining: newTurns(joinsPerPeer, heldInAll), since: map[network.Conn]time.Time{},
 	}
 }
 
@@ -100,12 +100,12 @@ func (g *gate) handle(s network.Stream) {
 		g.inner(s)
 		return
 	}
-	if !g.hold(id) {
+	if !g.held.take(id) {
 		_ = s.ResetWithError(network.StreamResourceLimitExceeded)
 		return
 	}
 	admitted := g.handleStranger(s, id)
-	g.release(id)
+	g.held.give(id)
 	if admitted != nil {
 		g.inner(admitted)
 	}
@@ -120,11 +120,11 @@ func (g *gate) handleStranger(s network.Stream, id peer.ID) (admitted network.St
 		return nil
 	}
 	if first == ProtocolJoin {
-		if !g.join(id) {
+		if !g.joining.take(id) {
 			_ = s.ResetWithError(network.StreamResourceLimitExceeded)
 			return nil
 		}
-		defer g.joined(id)
+		defer g.joining.give(id)
 	} else if g.await(g.ctx, id, admissionPatience) {
 		return replay
 	}
@@ -179,44 +179,6 @@ func (g *gate) rosterChanged() {
 	defer g.mu.Unlock()
 	close(g.changed)
 	g.changed = make(chan struct{})
-}
-
-func (g *gate) hold(id peer.ID) bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.held[id] >= heldPerPeer || g.all >= heldInAll {
-		return false
-	}
-	g.held[id]++
-	g.all++
-	return true
-}
-
-func (g *gate) release(id peer.ID) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.all--
-	if g.held[id]--; g.held[id] <= 0 {
-		delete(g.held, id)
-	}
-}
-
-func (g *gate) join(id peer.ID) bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.joining[id] >= joinsPerPeer {
-		return false
-	}
-	g.joining[id]++
-	return true
-}
-
-func (g *gate) joined(id peer.ID) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.joining[id]--; g.joining[id] <= 0 {
-		delete(g.joining, id)
-	}
 }
 
 // arrived notes a connection of a peer that is not a member, and says whether
@@ -349,7 +311,7 @@ func (g *gate) guard(id protocol.ID, handler network.StreamHandler) network.Stre
 		m, ok := g.member(s.Conn().RemotePeer())
 		if !listed || !rule.strangers && (!ok || !rule.admits(m.Trust)) {
 			g.log.Warn("stream refused", "peer", short(s.Conn().RemotePeer()), "protocol", id)
-			_ = s.Reset()
+			_ = s.ResetWithError(network.StreamGated)
 			return
 		}
 		handler(s)

@@ -312,11 +312,7 @@ func TestNothingOfANodeIsLeft(t *testing.T) {
 			_, _ = s.Write(append(token("/multistream/1.0.0"), token(string(ProtocolSync))...))
 		}
 	}
-	eventually(t, 5*time.Second, "the gate holds them", func() bool {
-		attic.gate.mu.Lock()
-		defer attic.gate.mu.Unlock()
-		return attic.gate.all > 0
-	})
+	eventually(t, 5*time.Second, "the gate holds them", func() bool { return attic.gate.held.running() > 0 })
 	attic.stop()
 	if attic.work.begin() {
 		t.Error("something could still begin")

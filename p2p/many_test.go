@@ -2,6 +2,7 @@ package p2p
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -89,6 +90,11 @@ func TestFortyPeers(t *testing.T) {
 	}
 
 	asker, asked = unlinkedPair(t, machines)
+	if _, _, err := asker.Have(t.Context(), asked.Self(), testRoot("model")); !errors.Is(err, ErrNotHere) || !asker.links.isLinked(asked.Self()) {
+		t.Errorf("what one has of a file that is not linked to the asker: %v", err)
+	}
+
+	asker, asked = unlinkedPair(t, machines)
 	block := blocks.NewBlock([]byte("a block that one has who is not linked to the asker"))
 	if err := asked.blocks.Put(t.Context(), block); err != nil {
 		t.Fatal(err)
@@ -160,7 +166,7 @@ func keptWhileNeeded(t *testing.T, asker, asked *machine, waiting <-chan string)
 	}
 	cancel()
 	asking.Wait()
-	asker.web.clients[ProtocolHTTP].CloseIdleConnections()
+	asker.web.channels[ProtocolHTTP].client.CloseIdleConnections()
 	eventually(t, 10*time.Second, "the link is let go", func() bool {
 		unused()
 		return !l.isLinked(asked.Self())

@@ -32,6 +32,7 @@ type machine struct {
 	key     crypto.PrivKey
 	storage *recordtest.Memory
 	blocks  blockstore.Blockstore
+	files   Files
 	listen  []ma.Multiaddr
 	kinds   []record.Kind
 	sim     []libp2p.Option // On a simulated network.
@@ -41,7 +42,7 @@ type machine struct {
 	admission *Admission
 }
 
-func newMachine(t *testing.T) *machine {
+func newMachine(t testing.TB) *machine {
 	t.Helper()
 	key, _, err := NewIdentity()
 	if err != nil {
@@ -50,16 +51,16 @@ func newMachine(t *testing.T) *machine {
 	return &machine{key: key, listen: []ma.Multiaddr{ma.StringCast("/ip4/127.0.0.1/tcp/0")}, storage: recordtest.NewMemory(), blocks: blockstore.NewBlockstore(dssync.MutexWrap(datastore.NewMapDatastore()))}
 }
 
-func testLog(t *testing.T, name string) *slog.Logger {
+func testLog(t testing.TB, name string) *slog.Logger {
 	if !testing.Verbose() {
 		return nil
 	}
 	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug})).With("peer", name)
 }
 
-func (m *machine) options(t *testing.T, mesh membership.MeshID, name string) Options {
+func (m *machine) options(t testing.TB, mesh membership.MeshID, name string) Options {
 	return Options{
-		Identity: m.key, Mesh: mesh, Storage: m.storage, Name: name, Agent: agent, Blocks: m.blocks, Kinds: m.kinds,
+		Identity: m.key, Mesh: mesh, Storage: m.storage, Name: name, Agent: agent, Blocks: m.blocks, Files: m.files, Kinds: m.kinds,
 		MayHave: func(_ peer.ID, trust membership.Trust, _ cid.Cid, _, _ int64) bool {
 			return trust == membership.TrustReplicas
 		},
@@ -70,7 +71,7 @@ func (m *machine) options(t *testing.T, mesh membership.MeshID, name string) Opt
 }
 
 // open makes the machine's node on loopback, and starts it once ready has run.
-func (m *machine) open(t *testing.T, mesh membership.MeshID, name string, ready func(*Node) error) {
+func (m *machine) open(t testing.TB, mesh membership.MeshID, name string, ready func(*Node) error) {
 	t.Helper()
 	n, err := New(m.options(t, mesh, name))
 	if err != nil {
@@ -97,12 +98,12 @@ func (m *machine) open(t *testing.T, mesh membership.MeshID, name string, ready 
 	t.Cleanup(m.stop)
 }
 
-func found(t *testing.T, name string) *machine {
+func found(t testing.TB, name string) *machine {
 	t.Helper()
 	return foundOn(t, name, "/ip4/127.0.0.1/tcp/0")
 }
 
-func foundOn(t *testing.T, name, listen string) *machine {
+func foundOn(t testing.TB, name, listen string) *machine {
 	t.Helper()
 	key, err := membership.NewMeshKey()
 	if err != nil {
@@ -114,7 +115,7 @@ func foundOn(t *testing.T, name, listen string) *machine {
 	return m
 }
 
-func invite(t *testing.T, m *machine, uses int) membership.Invite {
+func invite(t testing.TB, m *machine, uses int) membership.Invite {
 	t.Helper()
 	inv, _, err := m.Invite(InviteOptions{Role: membership.RoleMember, Trust: membership.TrustReplicas, Uses: uses, TTL: time.Hour})
 	if err != nil {
@@ -127,7 +128,7 @@ func invite(t *testing.T, m *machine, uses int) membership.Invite {
 	return parsed
 }
 
-func join(t *testing.T, inv membership.Invite, name string) *machine {
+func join(t testing.TB, inv membership.Invite, name string) *machine {
 	t.Helper()
 	m := newMachine(t)
 	admission, err := Join(t.Context(), m.key, inv, name, "relay/test")
@@ -139,7 +140,7 @@ func join(t *testing.T, inv membership.Invite, name string) *machine {
 }
 
 // eventually waits for a condition to hold.
-func eventually(t *testing.T, within time.Duration, what string, ok func() bool) {
+func eventually(t testing.TB, within time.Duration, what string, ok func() bool) {
 	t.Helper()
 	deadline := time.NewTimer(within)
 	defer deadline.Stop()

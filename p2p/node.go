@@ -131,6 +131,9 @@ func New(o Options) (*Node, error) {
 	n.gossip = newGossip(n)
 	n.links = newLinks(n)
 	n.web = newWeb(n)
+	if o.Files != nil {
+		n.web.answer(ProtocolBlocks, newBlockServer(n).routes())
+	}
 
 	kinds := append(membership.Kinds(o.Mesh, func(r record.Record) record.Verdict { return n.Roster().Admit(r) }),
 		record.Kind{Name: KindContact, Rule: record.Owned, Owner: record.OwnerIsID, Check: checkContact}, settingKind())
@@ -189,7 +192,10 @@ func (n *Node) assemble(h host.Host) error {
 // Serve sets what answers requests of members over streams: hop for those of
 // their clients, control for what peers ask of each other. It must be called
 // before Run.
-func (n *Node) Serve(hop, control http.Handler) { n.web.serve(hop, control) }
+func (n *Node) Serve(hop, control http.Handler) {
+	n.web.answer(ProtocolHTTP, hop)
+	n.web.answer(ProtocolControl, control)
+}
 
 // Run works until ctx ends, and returns when nothing of the node runs any more.
 func (n *Node) Run(ctx context.Context) error {

@@ -17,6 +17,8 @@ const (
 	ProtocolHTTP protocol.ID = "/relay/http/1"
 	// ProtocolControl carries what peers ask of each other.
 	ProtocolControl protocol.ID = "/relay/ctl/1"
+	// ProtocolBlocks carries long ranges of files, and what a peer has of them.
+	ProtocolBlocks protocol.ID = "/relay/blocks/1"
 
 	protocolIdentify     protocol.ID = "/ipfs/id/1.0.0"
 	protocolIdentifyPush protocol.ID = "/ipfs/id/push/1.0.0"
@@ -63,7 +65,7 @@ func accessTo(mesh membership.MeshID, id protocol.ID) (access, bool) {
 		return access{trusts: everyMember}, true
 	case strings.HasPrefix(name, prefix+"/kad/"):
 		return access{trusts: everyMember}, true
-	case strings.HasPrefix(name, prefix+"/ipfs/bitswap"): // Which block is asked again for each.
+	case id == ProtocolBlocks, strings.HasPrefix(name, prefix+"/ipfs/bitswap"): // Which bytes is asked again for each request.
 		return access{trusts: everyHolder}, true
 	}
 	return access{}, false

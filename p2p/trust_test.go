@@ -1,8 +1,10 @@
 package p2p
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"testing"
 	"time"
 
@@ -23,7 +25,10 @@ func TestWhatEachTrustMaySee(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	root, data := testRoot("model"), []byte("the bytes of a model")
+	files := fileOf(root, data, len(data))
 	attic := newMachine(t)
+	attic.files = files
 	attic.kinds = []record.Kind{placement}
 	attic.open(t, key.ID(), "attic", func(n *Node) error { return n.Found(key, "attic's mesh") })
 	for _, c := range []struct {
@@ -39,7 +44,13 @@ func TestWhatEachTrustMaySee(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			den := join(t, inv, "den")
+			den := newMachine(t)
+			den.files = files
+			admission, err := Join(t.Context(), den.key, inv, "den", agent)
+			if err != nil {
+				t.Fatal(err)
+			}
+			den.open(t, admission.Mesh, "den", func(n *Node) error { return n.Adopt(admission) })
 			eventually(t, 10*time.Second, "den is in", func() bool { return stateOf(attic, den) == "alive" && stateOf(den, attic) == "alive" })
 			fetches := func(from, to *machine, text string) bool {
 				t.Helper()
@@ -52,9 +63,23 @@ func TestWhatEachTrustMaySee(t *testing.T) {
 				_, err := to.Fetch(ctx).GetBlock(ctx, block.Cid())
 				return err == nil
 			}
+			ranges := func(from, to *machine) bool {
+				t.Helper()
+				_, whole, errHave := to.Have(t.Context(), from.Self(), root)
+				r, err := to.Range(t.Context(), from.Self(), root, 0, int64(len(data)), false)
+				if err != nil {
+					return whole || errHave == nil
+				}
+				defer r.Close()
+				got, err := io.ReadAll(r)
+				return err == nil && bytes.Equal(got, data) && whole && errHave == nil
+			}
 			t.Run("whole model files", func(t *testing.T) {
 				if got := fetches(attic, den, "of attic's for "); got != c.files {
 					t.Errorf("got a block: %v", got)
+				}
+				if got := ranges(attic, den); got != c.files {
+					t.Errorf("got a range: %v", got)
 				}
 			})
 			t.Run("records", func(t *testing.T) {
@@ -72,6 +97,9 @@ func TestWhatEachTrustMaySee(t *testing.T) {
 			t.Run("seeds", func(t *testing.T) {
 				if got := fetches(den, attic, "of den's, "); got != c.seeds {
 					t.Errorf("gave a block: %v", got)
+				}
+				if got := ranges(den, attic); got != c.seeds {
+					t.Errorf("gave a range: %v", got)
 				}
 			})
 			den.stop()
@@ -92,6 +120,7 @@ func TestWhoMayOpenWhat(t *testing.T) {
 		"/relay/probe/1":                    all,
 		"/relay/http/1":                     all,
 		"/relay/ctl/1":                      all,
+		"/relay/blocks/1":                   all[:2],
 		"/meshsub/1.2.0":                    all,
 		"/relay/abcdefghijklmnop/kad/1.0.0": all,
 		"/relay/abcdefghijklmnop/ipfs/bitswap/1.2.0":  all[:2],

@@ -12,14 +12,16 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/libp2p/go-libp2p/core/protocol"
 	"github.com/libp2p/go-libp2p/p2p/net/gostream"
+	msmux "github.com/multiformats/go-multistream"
 	"golang.org/x/sync/errgroup"
 )
 
 const (
-	// maxStreamsPerPeer and maxControlStreams together stay below the 256 that
-	// QUIC allows one connection; what is more waits its turn.
+	// maxStreamsPerPeer, maxControlStreams and maxBlockStreams together stay below
+	// the 256 that QUIC allows one connection; what is more waits its turn.
 	maxStreamsPerPeer = 200
 	maxControlStreams = 24
+	maxBlockStreams   = rangesPerPeer + questionsPerPeer
 	idleStreams       = 32
 	idleStreamLife    = time.Minute
 )
@@ -27,30 +29,56 @@ const (
 // web is HTTP over streams: plain net/http at both ends, so that cancelling a
 // request at one is seen at the other.
 type web struct {
-	n       *Node
-	hop     net.Listener
-	control net.Listener
-	servers [2]*http.Server
-	clients map[protocol.ID]*http.Transport
+	n        *Node
+	channels map[protocol.ID]*channel
+}
+
+// channel is HTTP on one protocol.
+type channel struct {
+	listener net.Listener
+	server   *http.Server    // What answers here.
+	client   *http.Transport // What asks others.
 }
 
 func newWeb(n *Node) *web {
-	w := &web{n: n, clients: map[protocol.ID]*http.Transport{}}
-	for id, most := range map[protocol.ID]int{ProtocolHTTP: maxStreamsPerPeer, ProtocolControl: maxControlStreams} {
-		w.clients[id] = &http.Transport{
-			DialContext:         w.dial(id),
-			MaxIdleConnsPerHost: min(idleStreams, most),
-			MaxConnsPerHost:     most,
-			IdleConnTimeout:     idleStreamLife,
-			DisableCompression:  true,
-		}
+	w := &web{n: n, channels: map[protocol.ID]*channel{}}
+	for id, client := range map[protocol.ID]*http.Transport{
+		ProtocolHTTP:    newTransport(w.dial(ProtocolHTTP), maxStreamsPerPeer),
+		ProtocolControl: newTransport(w.dial(ProtocolControl), maxControlStreams),
+		ProtocolBlocks:  newBlockTransport(w.dial(ProtocolBlocks)),
+	} {
+		w.channels[id] = &channel{client: client, server: w.newServer()}
 	}
-	w.serve(http.NotFoundHandler(), http.NotFoundHandler())
 	return w
 }
 
-// dial opens a stream to the peer that stands where a host name would.
-func (w *web) dial(id protocol.ID) func(context.Context, string, string) (net.Conn, error) {
+// dialStream opens a stream to the peer that stands where a host name would.
+type dialStream func(ctx context.Context, network, addr string) (net.Conn, error)
+
+func newTransport(dial dialStream, most int) *http.Transport {
+	return &http.Transport{
+		DialContext:         dial,
+		MaxIdleConnsPerHost: min(idleStreams, most),
+		MaxConnsPerHost:     most,
+		IdleConnTimeout:     idleStreamLife,
+		DisableCompression:  true,
+	}
+}
+
+func (w *web) newServer() *http.Server {
+	return &http.Server{
+		Handler:           http.NotFoundHandler(),
+		ReadHeaderTimeout: joinPatience,
+		IdleTimeout:       2 * idleStreamLife,
+		ErrorLog:          slog.NewLogLogger(w.n.log.Handler(), slog.LevelDebug),
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
+			id, _ := peer.Decode(c.RemoteAddr().String())
+			return context.WithValue(ctx, remoteKey{}, id)
+		},
+	}
+}
+
+func (w *web) dial(id protocol.ID) dialStream {
 	return func(ctx context.Context, _, addr string) (net.Conn, error) {
 		host, _, err := net.SplitHostPort(addr)
 		if err != nil {
@@ -63,7 +91,10 @@ func (w *web) dial(id protocol.ID) func(context.Context, string, string) (net.Co
 		ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 		defer cancel()
 		conn, err := gostream.Dial(ctx, w.n.host, to, id)
-		if err != nil {
+		switch {
+		case errors.Is(err, msmux.ErrNotSupported[protocol.ID]{}):
+			return nil, fmt.Errorf("%w (it does not know %s)", ErrProtocol, id)
+		case err != nil:
 			return nil, fmt.Errorf("%w: %v", ErrPeerGone, err)
 		}
 		return clientConn{conn}, nil
@@ -75,35 +106,27 @@ func (w *web) dial(id protocol.ID) func(context.Context, string, string) (net.Co
 // writing an answer that nobody takes, and never learn of it.
 type clientConn struct{ net.Conn }
 
-func (c clientConn) Close() error {
-	if s, ok := c.Conn.(interface{ Reset() error }); ok {
+func (c clientConn) Close() error { return reset(c.Conn) }
+
+// reset ends both directions of a stream at once.
+func reset(c net.Conn) error {
+	if s, ok := c.(interface{ Reset() error }); ok {
 		return s.Reset()
 	}
-	return c.Conn.Close()
+	return c.Close()
 }
 
 func (w *web) open() (err error) {
-	if w.hop, err = gostream.Listen(w.n.host, ProtocolHTTP); err != nil {
-		return err
-	}
-	w.control, err = gostream.Listen(w.n.host, ProtocolControl)
-	return err
-}
-
-func (w *web) serve(hop, control http.Handler) {
-	for i, handler := range []http.Handler{hop, control} {
-		w.servers[i] = &http.Server{
-			Handler:           handler,
-			ReadHeaderTimeout: joinPatience,
-			IdleTimeout:       2 * idleStreamLife,
-			ErrorLog:          slog.NewLogLogger(w.n.log.Handler(), slog.LevelDebug),
-			ConnContext: func(ctx context.Context, c net.Conn) context.Context {
-				id, _ := peer.Decode(c.RemoteAddr().String())
-				return context.WithValue(ctx, remoteKey{}, id)
-			},
+	for id, c := range w.channels {
+		if c.listener, err = gostream.Listen(w.n.host, id); err != nil {
+			return err
 		}
 	}
+	return nil
 }
+
+// answer sets what answers on a protocol. It must be called before run.
+func (w *web) answer(id protocol.ID, handler http.Handler) { w.channels[id].server.Handler = handler }
 
 type remoteKey struct{}
 
@@ -115,9 +138,9 @@ func RemotePeer(ctx context.Context) (peer.ID, bool) {
 
 func (w *web) run(ctx context.Context) error {
 	var group errgroup.Group
-	for i, listener := range []net.Listener{w.hop, w.control} {
+	for _, c := range w.channels {
 		group.Go(func() error {
-			err := w.servers[i].Serve(listener)
+			err := c.server.Serve(c.listener)
 			if errors.Is(err, http.ErrServerClosed) || ctx.Err() != nil {
 				return nil
 			}
@@ -126,12 +149,10 @@ func (w *web) run(ctx context.Context) error {
 	}
 	group.Go(func() error {
 		<-ctx.Done()
-		for i, listener := range []net.Listener{w.hop, w.control} {
-			_ = listener.Close()
-			_ = w.servers[i].Close()
-		}
-		for _, t := range w.clients {
-			t.CloseIdleConnections()
+		for _, c := range w.channels {
+			_ = c.listener.Close()
+			_ = c.server.Close()
+			c.client.CloseIdleConnections()
 		}
 		return nil
 	})
@@ -140,13 +161,13 @@ func (w *web) run(ctx context.Context) error {
 
 // HTTP reaches the hop handler of a member: the request's URL needs a path
 // only. Errors in reaching it wrap ErrPeerGone.
-func (n *Node) HTTP(to peer.ID) http.RoundTripper {
-	return streamTripper{n.web.clients[ProtocolHTTP], to}
-}
+func (n *Node) HTTP(to peer.ID) http.RoundTripper { return n.web.to(to, ProtocolHTTP) }
 
 // Control reaches the control handler of a member in the same way.
-func (n *Node) Control(to peer.ID) http.RoundTripper {
-	return streamTripper{n.web.clients[ProtocolControl], to}
+func (n *Node) Control(to peer.ID) http.RoundTripper { return n.web.to(to, ProtocolControl) }
+
+func (w *web) to(id peer.ID, by protocol.ID) streamTripper {
+	return streamTripper{w.channels[by].client, id}
 }
 
 type streamTripper struct {

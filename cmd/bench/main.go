@@ -7,24 +7,20 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"math/rand/v2"
 	"os"
 	"os/signal"
 	"path/filepath"
-	"slices"
 	"syscall"
 	"time"
 
+	"relay/cmd/bench/figure"
 	"relay/cmd/stage"
-	"relay/llama/demo"
 )
 
 const (
 	rounds   = 5
 	requests = 100
-	// pulledBytes is the size of the file that is pulled: the demo model with
-	// random bytes behind it, so that no two blocks are the same.
+	// pulledBytes is the size of the file that is pulled.
 	pulledBytes = 256 << 20
 	question    = "What is relay?"
 )
@@ -38,15 +34,6 @@ func main() {
 			os.Exit(1)
 		}
 	}
-}
-
-func value(name string, v float64, unit string) {
-	fmt.Printf("BENCH name=%s value=%.4g unit=%s\n", name, v, unit)
-}
-
-func median(list []float64) float64 {
-	slices.Sort(list)
-	return list[len(list)/2]
 }
 
 // onStage runs f on a stage with a founder that serves the demo model.
@@ -101,7 +88,7 @@ func joining(ctx context.Context) error {
 		return nil
 	})
 	if err == nil {
-		value("join_to_first_answer_s", median(took), "s")
+		figure.Value("join_to_first_answer_s", figure.Median(took), "s")
 	}
 	return err
 }
@@ -142,9 +129,9 @@ func hops(ctx context.Context) error {
 				*list = append(*list, first*1000)
 			}
 		}
-		value("first_token_local_p50_ms", median(local), "ms")
-		value("first_token_hop_p50_ms", median(far), "ms")
-		value("hop_added_p50_ms", median(far)-median(local), "ms")
+		figure.Value("first_token_local_p50_ms", figure.Median(local), "ms")
+		figure.Value("first_token_hop_p50_ms", figure.Median(far), "ms")
+		figure.Value("hop_added_p50_ms", figure.Median(far)-figure.Median(local), "ms")
 		return nil
 	})
 }
@@ -160,7 +147,7 @@ func pulling(ctx context.Context) error {
 		var added, pulled []float64
 		for i := range rounds {
 			path := filepath.Join(s.Dir, fmt.Sprintf("large%d.gguf", i))
-			if err := writeLarge(path, uint64(i)); err != nil {
+			if err := figure.WriteLarge(path, pulledBytes, uint64(i)); err != nil {
 				return err
 			}
 			name := fmt.Sprintf("large%d", i)
@@ -184,28 +171,13 @@ func pulling(ctx context.Context) error {
 				return err
 			}
 		}
-		value("add_mb_s", median(added), "MB/s")
-		value("pull_mb_s", median(pulled), "MB/s")
+		figure.Value("add_mb_s", figure.Median(added), "MB/s")
+		figure.Value("pull_mb_s", figure.Median(pulled), "MB/s")
 		return nil
 	})
 }
 
 func mbPerSecond(begin time.Time) float64 { return pulledBytes / 1e6 / time.Since(begin).Seconds() }
-
-func writeLarge(path string, seed uint64) error {
-	f, err := os.Create(path)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	if _, err := f.Write(demo.GGUF()); err != nil {
-		return err
-	}
-	var key [32]byte
-	key[0] = byte(seed)
-	_, err = io.CopyN(f, rand.NewChaCha8(key), pulledBytes-demo.Size())
-	return err
-}
 
 // dying: kill -9 of the peer that serves, until a third peer's door gives the
 // first token from the copy on another, where the model was not loaded.
@@ -244,6 +216,6 @@ func dying(ctx context.Context) error {
 			return err
 		}
 	}
-	value("serve_again_s", median(took), "s")
+	figure.Value("serve_again_s", figure.Median(took), "s")
 	return nil
 }

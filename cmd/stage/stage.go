@@ -48,6 +48,9 @@ type Options struct {
 	Program func(peer string) string
 	// Env is added to the environment of a peer and its commands; nil adds nothing.
 	Env func(peer string) []string
+	// Parent is the folder in which the stage's own is made; empty means the
+	// system's folder for temporary files.
+	Parent string
 }
 
 // Stage is the machines and the folder they live in.
@@ -90,7 +93,7 @@ func New(o Options) (*Stage, error) {
 		}
 		o.Binary = path
 	}
-	dir, err := os.MkdirTemp("", "relay-stage-")
+	dir, err := os.MkdirTemp(o.Parent, "relay-stage-")
 	if err != nil {
 		return nil, err
 	}
@@ -171,6 +174,9 @@ func (p *Peer) Printed() string { return p.out.text() }
 // Pid is that of the peer's process.
 func (p *Peer) Pid() int { return p.process.Process.Pid }
 
+// State is the peer's state folder.
+func (p *Peer) State() string { return p.state }
+
 // Log is the path of the peer's log.
 func (p *Peer) Log() string { return filepath.Join(p.state, "log", "relay.log") }
 
@@ -226,10 +232,16 @@ func (s *Stage) Relay(ctx context.Context, p *Peer, args ...string) (string, err
 func (s *Stage) Quietly(ctx context.Context, p *Peer, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
+	out, err := s.Command(ctx, p, args...).CombinedOutput()
+	return string(out), err
+}
+
+// Command is a command on a peer's machine that is not started yet, for what
+// takes longer than Relay waits, or whose output is read as it comes.
+func (s *Stage) Command(ctx context.Context, p *Peer, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, s.program(p.Name), args...)
 	cmd.Env = s.environ(p)
-	out, err := cmd.CombinedOutput()
-	return string(out), err
+	return cmd
 }
 
 // Invite makes an invite on a peer.
@@ -260,9 +272,7 @@ type Status struct {
 // Status asks a peer. `relay status` fails while something is not served, which
 // is no failure here.
 func (s *Stage) Status(ctx context.Context, p *Peer) (Status, bool) {
-	cmd := exec.CommandContext(ctx, s.program(p.Name), "status", "--json")
-	cmd.Env = s.environ(p)
-	out, _ := cmd.Output()
+	out, _ := s.Command(ctx, p, "status", "--json").Output()
 	var st Status
 	return st, json.Unmarshal(out, &st) == nil
 }

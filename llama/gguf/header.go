@@ -5,15 +5,12 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
+	"regexp"
 	"strings"
 	"unicode"
 
 	parser "github.com/gpustack/gguf-parser-go"
 )
-
-// maxParts is how many files a split model may have.
-const maxParts = 1000
 
 // Kind is what a model is for, as far as its header tells.
 type Kind string
@@ -26,7 +23,10 @@ const (
 	KindEmbed Kind = "embed"
 	// KindRerank scores documents against a query.
 	KindRerank Kind = "rerank"
-	// KindPart is no model by itself: a projector for images, an adapter, a
+	// KindProjector is no model by itself: it turns images or sound into what
+	// the model beside it takes.
+	KindProjector Kind = "projector"
+	// KindPart is any other file that is no model by itself: an adapter, a
 	// matrix of importance, a vocabulary.
 	KindPart Kind = "part"
 )
@@ -39,7 +39,7 @@ type Header struct {
 	// Arch is general.architecture, such as "llama".
 	Arch string
 	Kind Kind
-	// Params is the number of parameters.
+	// Params is the number of parameters of all parts together.
 	Params uint64
 	// Layers is the number of transformer blocks.
 	Layers uint64
@@ -66,91 +66,49 @@ type Header struct {
 }
 
 // Read reads the header of the GGUF file at path; of a split model, path is any
-// of its parts and all are read. The file is checked to be as long as its
-// tensors say. The error is ErrMissing where a file cannot be read, and else
-// ErrInvalid with a sentence about what is wrong.
-func Read(path string) (Header, error) {
-	parts, err := partsOf(path)
+// of its parts and all are read. Each file is checked to be as long as its
+// tensors say, and the parts to be those of one model. The error is ErrMissing
+// where a file cannot be read, and else ErrInvalid with a sentence about what is
+// wrong; both name the file.
+//
+// Whatever the files hold, Read is done after at most 256 MiB of headers and
+// takes at most 32 MiB of memory.
+func Read(path string) (Header, error) { return read(path, walkFile) }
+
+// read is Read with another source of files.
+func read(path string, walkOne func(path string, b *budget) (*walk, error)) (Header, error) {
+	s, err := walkSet(path, walkOne)
 	if err != nil {
 		return Header{}, err
 	}
-	var h Header
-	for i, part := range parts {
-		w, err := walkFile(part)
-		if err != nil {
-			return Header{}, err
-		}
-		if i == 0 {
-			h.describe(w)
-		}
-		if n, ok := w.numbers["split.count"]; ok && n > 1 && n != uint64(len(parts)) {
-			return Header{}, fmt.Errorf("%w: %s is one of %d parts of a split model, of which %d are named as llama.cpp wants them", ErrInvalid, part, n, len(parts))
-		}
-		h.Params += w.elements
-		h.FileBytes += w.size
-		h.TensorBytes += w.bytes
-	}
-	if h.Arch == "" {
-		return Header{}, fmt.Errorf("%w: %s: it does not say its architecture", ErrInvalid, path)
-	}
-	if h.Params == 0 && h.Kind != KindPart {
-		h.Kind = KindPart // a vocabulary
-	}
-	if len(parts) > 1 {
-		h.Parts = parts
-	}
-	err = guarded(func() error {
-		file, err := parser.ParseGGUFFile(parts[0], parser.SkipLargeMetadata())
-		if err == nil {
-			h.file = file
-			h.Quantization = strings.TrimPrefix(file.Metadata().FileType.String(), "MOSTLY_")
-		}
-		return err
-	})
+	h, err := s.describe()
 	if err != nil {
-		return Header{}, fmt.Errorf("%w: %s: %w", ErrInvalid, path, err)
+		return Header{}, fmt.Errorf("%w: %s: %w", ErrInvalid, s.paths[0], err)
+	}
+	if len(s.paths) > 1 {
+		h.Parts = s.paths
 	}
 	return h, nil
 }
 
-// partsOf lists the files of the model that path belongs to.
-func partsOf(path string) ([]string, error) {
-	dir, name := filepath.Split(path)
-	if !parser.IsShardGGUFFilename(name) {
-		return []string{path}, nil
-	}
-	var names []string
-	err := guarded(func() error {
-		names = parser.CompleteShardGGUFFilename(name)
-		return nil
-	})
-	if err != nil || len(names) > maxParts {
-		return nil, fmt.Errorf("%w: %s: its name says that it is one of too many parts", ErrInvalid, path)
-	}
-	if len(names) == 0 { // part 0, say
-		return []string{path}, nil
-	}
-	for i := range names {
-		names[i] = dir + names[i]
-	}
-	return names, nil
-}
-
 // walkFile checks one file.
-func walkFile(path string) (*walk, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrMissing, err)
-	}
-	defer f.Close()
-	info, err := f.Stat()
+func walkFile(path string, b *budget) (*walk, error) {
+	info, err := os.Stat(path) // to open a pipe is to wait for its other end
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrMissing, err)
 	}
 	if !info.Mode().IsRegular() {
 		return nil, fmt.Errorf("%w: %s is not a file", ErrInvalid, path)
 	}
-	w, err := walkHeader(f, info.Size())
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrMissing, err)
+	}
+	defer f.Close()
+	if info, err = f.Stat(); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrMissing, err)
+	}
+	w, err := walkHeader(f, info.Size(), b)
 	var pathErr *fs.PathError
 	switch {
 	case errors.As(err, &pathErr): // of the disk, not of the content
@@ -161,33 +119,61 @@ func walkFile(path string) (*walk, error) {
 	return w, nil
 }
 
-// describe takes over what the walk through the first part found.
-func (h *Header) describe(w *walk) {
-	h.Name = oneLine(w.texts["general.name"], 120)
-	h.Arch = oneLine(w.texts["general.architecture"], 60)
-	h.Layers = w.numbers[h.Arch+".block_count"]
-	h.ContextTrain = w.numbers[h.Arch+".context_length"]
-	h.EmbeddingLength = w.numbers[h.Arch+".embedding_length"]
-	h.Vocab = w.lengths["tokenizer.ggml.tokens"]
-	if h.Vocab == 0 {
-		h.Vocab = w.numbers[h.Arch+".vocab_size"]
+// archPattern is how architectures are called.
+var archPattern = regexp.MustCompile(`\A[A-Za-z0-9._-]{1,64}\z`)
+
+// describe makes a header of what was found in the files of a model. All keys
+// of it are in the first, which need not have tensors.
+func (s set) describe() (Header, error) {
+	w := s.walks[0]
+	h := Header{Name: oneLine(w.textOf("general.name"), 120), Arch: w.textOf("general.architecture")}
+	if !archPattern.MatchString(h.Arch) {
+		return Header{}, errors.New("it does not say its architecture")
 	}
-	_, h.HasChatTemplate = w.texts["tokenizer.chat_template"]
-	h.Kind = w.kind(h.Arch)
+	h.Layers, _ = w.number(h.Arch + ".block_count")
+	h.ContextTrain, _ = w.number(h.Arch + ".context_length")
+	h.EmbeddingLength, _ = w.number(h.Arch + ".embedding_length")
+	if list, ok := w.get("tokenizer.ggml.tokens").(parser.GGUFMetadataKVArrayValue); ok {
+		h.Vocab = list.Len
+	}
+	if h.Vocab == 0 {
+		h.Vocab, _ = w.number(h.Arch + ".vocab_size")
+	}
+	_, h.HasChatTemplate = w.get("tokenizer.chat_template").(string)
+	file := &parser.GGUFFile{Header: parser.GGUFHeader{
+		Magic: parser.GGUFMagicGGUFLe, Version: parser.GGUFVersionV3, MetadataKVCount: uint64(len(w.pairs)), MetadataKV: w.pairs,
+	}}
+	for _, w := range s.walks {
+		h.Params += w.elements
+		h.FileBytes += w.size
+		h.TensorBytes += w.bytes
+		file.TensorInfos = append(file.TensorInfos, w.tensors...)
+		file.ModelSize += parser.GGUFBytesScalar(w.size - w.start)
+	}
+	file.Header.TensorCount = uint64(len(file.TensorInfos))
+	file.Size, file.ModelParameters = parser.GGUFBytesScalar(h.FileBytes), parser.GGUFParametersScalar(h.Params)
+	h.Kind = w.kind(h.Arch, s.tensors)
+	h.file = file
+	return h, guarded(func() error {
+		h.Quantization = strings.TrimPrefix(file.Metadata().FileType.String(), "MOSTLY_")
+		return nil
+	})
 }
 
 // kind guesses what a model is for.
-func (w *walk) kind(arch string) Kind {
+func (w *walk) kind(arch string, tensors map[string]bool) Kind {
 	// How a model pools its outputs, as llama.cpp numbers it: 0 not at all, 1
 	// mean, 2 the first token, 3 the last, 4 a score.
-	pooling, pools := w.numbers[arch+".pooling_type"]
-	causal, said := w.numbers[arch+".attention.causal"]
-	switch t := w.texts["general.type"]; {
-	case t != "" && t != "model", arch == "clip", arch == "controlvector":
+	pooling, pools := w.number(arch + ".pooling_type")
+	causal, said := w.get(arch + ".attention.causal").(bool)
+	switch t := w.textOf("general.type"); {
+	case t == "mmproj", arch == "clip":
+		return KindProjector
+	case t != "" && t != "model", arch == "controlvector", len(tensors) == 0:
 		return KindPart
-	case pools && pooling == 4, w.tensors["cls.weight"], w.tensors["cls.output.weight"]:
+	case pools && pooling == 4, tensors["cls.weight"], tensors["cls.output.weight"]:
 		return KindRerank
-	case pools && pooling > 0, said && causal == 0, strings.Contains(arch, "bert"), arch == "gemma-embedding", arch == "t5encoder":
+	case pools && pooling > 0, said && !causal, strings.Contains(arch, "bert"), arch == "gemma-embedding", arch == "t5encoder":
 		return KindEmbed
 	}
 	return KindChat

@@ -6,6 +6,7 @@ import (
 	"math"
 
 	parser "github.com/gpustack/gguf-parser-go"
+	"github.com/gpustack/gguf-parser-go/util/anyx"
 )
 
 // Memory is the RAM that serving a model takes, in bytes.
@@ -27,6 +28,8 @@ const (
 	// pieceBytes is what one piece of the vocabulary takes: its text, its entry
 	// in a map, its merges.
 	pieceBytes = 256
+	// maxSlots is how many slots an engine may have.
+	maxSlots = 1024
 	// maxEmbedBatch is the longest text to embed, in tokens: the engine is
 	// started so that it takes it in one batch.
 	maxEmbedBatch = 8192
@@ -36,14 +39,21 @@ const (
 // header that lies.
 const maxMemory = 1 << 50
 
+// errNoMachine is what a header gets that lies about how wide the model is.
+var errNoMachine = fmt.Errorf("%w: it would take more memory than any machine has", ErrInvalid)
+
 // Memory estimates the RAM for serving the model on the CPU, slots requests at
-// once with ctx tokens for each. Both must be at least 1.
+// once with ctx tokens for each. Both must be at least 1, slots at most 1024. A
+// projector is read by the process of its model, to which its memory comes on
+// top: it is the same for every context.
 func (h Header) Memory(ctx, slots int) (Memory, error) {
 	switch {
 	case h.file == nil:
 		return Memory{}, errors.New("the header was not read from a file")
-	case ctx < 1 || slots < 1 || ctx > math.MaxInt32/slots:
+	case ctx < 1 || slots < 1 || slots > maxSlots || ctx > math.MaxInt32/slots:
 		return Memory{}, fmt.Errorf("no engine serves %d slots of %d tokens", slots, ctx)
+	case h.mostKV(ctx*slots) > math.MaxInt64/2:
+		return Memory{}, errNoMachine
 	}
 	var m Memory
 	options := []parser.GGUFRunEstimateOption{
@@ -74,10 +84,43 @@ func (h Header) Memory(ctx, slots int) (Memory, error) {
 	m.Weights = max(m.Weights, h.TensorBytes)
 	for _, part := range []uint64{m.Weights, m.KV, m.Compute} {
 		if part > maxMemory {
-			return Memory{}, fmt.Errorf("%w: it would take more memory than any machine has", ErrInvalid)
+			return Memory{}, errNoMachine
 		}
 	}
-	m.Compute += processBytes + pieceBytes*h.Vocab
+	if h.Kind != KindProjector { // it is read by the model's process
+		m.Compute += processBytes
+	}
+	m.Compute += pieceBytes * h.Vocab
 	m.Total = m.Weights + m.KV + m.Compute
 	return m, nil
+}
+
+// mostKV is more than the cache of keys and values can take for that many
+// tokens, in bytes, in numbers that cannot overflow: the parser's do.
+func (h Header) mostKV(tokens int) float64 {
+	most := func(names ...string) float64 {
+		n := 1.
+		for _, name := range names {
+			v, ok := h.file.Header.MetadataKV.Get(h.Arch + name)
+			if !ok {
+				continue
+			}
+			list, ok := v.Value.(parser.GGUFMetadataKVArrayValue)
+			if !ok {
+				list.Array = []any{v.Value}
+			}
+			for _, v := range list.Array {
+				n = max(n, anyx.Number[float64](v))
+			}
+		}
+		return n
+	}
+	layers := most(".block_count")
+	if h.Layers == 0 { // the parser counts tensors
+		layers = max(layers, float64(len(h.file.TensorInfos)))
+	}
+	heads := most(".attention.head_count", ".attention.head_count_kv")
+	width := most(".embedding_length", ".attention.key_length", ".attention.value_length", ".attention.key_length_mla",
+		".attention.value_length_mla", ".attention.key_length_swa", ".attention.value_length_swa")
+	return 4 * layers * heads * width * float64(tokens) // two bytes for each key and each value
 }

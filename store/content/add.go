@@ -25,112 +25,189 @@ import (
 // paths make no set, with ErrFileChanged when a file changes while it is read, and
 // with store.ErrDiskFull; nothing is registered then.
 func (s *Store) Add(ctx context.Context, paths []string, progress func(Progress)) (Content, error) {
-	if len(paths) != 1 {
-		return Content{}, errors.ErrUnsupported
-	}
-	path := paths[0]
 	report := &reporter{fn: progress}
 	defer report.stop()
-	path, err := filepath.Abs(path)
-	if err != nil {
-		return Content{}, fmt.Errorf("%s %w: %w", path, ErrFileInvalid, err)
+	if len(paths) == 0 {
+		return Content{}, fmt.Errorf("no file %w: none was named", ErrFileInvalid)
 	}
-	f, err := s.hashFile(ctx, path, report)
+	list := make([]string, len(paths))
+	for i, path := range paths {
+		absolute, err := filepath.Abs(path)
+		if err != nil {
+			return Content{}, fmt.Errorf("%s %w: %w", path, ErrFileInvalid, err)
+		}
+		list[i] = absolute
+	}
+	if len(list) > 1 {
+		if err := asSet(list); err != nil {
+			return Content{}, err
+		}
+	}
+	read, err := s.readFiles(ctx, list, report)
 	if err != nil {
 		return Content{}, err
 	}
-	if f.known != nil {
-		known, err := s.disown(f.known.ID)
-		if err != nil {
-			return Content{}, fmt.Errorf("%s: %w", path, err)
-		}
-		return contentOf(known, nil), nil
-	}
-	rec := &file{Bytes: f.stamp.Size, Path: path, Stamp: f.stamp}
-	if err := s.register(rec, f.leaves); err != nil {
-		return Content{}, fmt.Errorf("%s: %w", path, err)
-	}
-	return contentOf(rec, nil), nil
-}
-
-// disown notes that a registered file is its owner's, whoever put it there, and
-// returns its record.
-func (s *Store) disown(id uint64) (*file, error) {
 	s.tables.Lock()
 	defer s.tables.Unlock()
-	known := s.fileByID(id)
-	if known == nil {
-		return nil, fmt.Errorf("%w: it was removed while it was added; add it again", ErrFileChanged)
+	if len(read) > 1 {
+		return s.enterSet(read)
 	}
-	if !known.Pulled {
-		return known, nil
+	f, err := s.enter(read[0], false)
+	if err != nil {
+		return Content{}, fmt.Errorf("%s: %w", list[0], err)
 	}
-	own := *known
-	own.Pulled = false
-	return &own, s.saveFile(&own)
+	return contentOf(f, nil), nil
 }
 
 // hashed is a file that was read: its stamp and leaves, or the record that it
 // has already.
 type hashed struct {
+	path   string
 	known  *file
+	moved  *file // the record of another path, where it lay
 	stamp  stamp
 	leaves []digest
 }
 
+// readFiles reads those of some files that are not known as they are.
+func (s *Store) readFiles(ctx context.Context, paths []string, report *reporter) ([]hashed, error) {
+	var total, done int64
+	for _, path := range paths {
+		info, err := regular(path)
+		if err != nil {
+			return nil, invalidFile(path, err)
+		}
+		total += info.Size()
+	}
+	some := false
+	list := make([]hashed, len(paths))
+	for i, path := range paths {
+		h, err := s.hashFile(ctx, path, &reporter{fn: func(p Progress) {
+			some = true
+			report.report(Progress{Phase: p.Phase, Done: done + p.Done, Total: total})
+		}})
+		if err != nil {
+			return nil, err
+		}
+		list[i] = h
+		done += h.stamp.Size
+	}
+	if len(list) > 1 {
+		// The first may have been read hours ago.
+		for _, h := range list {
+			if err := unchanged(h.path, h.stamp); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if some {
+		report.report(Progress{Phase: PhaseFinish, Done: done, Total: done})
+	}
+	return list, nil
+}
+
+// enter brings one file of an Add into the tables and returns its record; part
+// says that it is added as part of a set. The caller holds tables.
+func (s *Store) enter(h hashed, part bool) (*file, error) {
+	if h.known != nil {
+		return s.renew(h, part)
+	}
+	if h.moved != nil {
+		if f, err := s.relink(h, part); f != nil || err != nil {
+			return f, err
+		}
+	}
+	rec := &file{Bytes: h.stamp.Size, Path: h.path, Stamp: h.stamp, Part: part}
+	return rec, s.enroll(rec, h.leaves)
+}
+
+// renew notes that a registered file was added once more: it is its owner's,
+// whoever put it there. The caller holds tables.
+func (s *Store) renew(h hashed, part bool) (*file, error) {
+	known := s.fileByID(h.known.ID)
+	if known == nil || known.Path != h.path || known.Stamp != h.stamp {
+		return nil, fmt.Errorf("%w: it was removed or changed while it was added; add it again", ErrFileChanged)
+	}
+	own := *known
+	own.Pulled, own.Part = false, known.Part && part
+	if own.Pulled != known.Pulled || own.Part != known.Part || s.due(known.Used) {
+		own.Used = s.opt.now().UnixNano()
+		return &own, s.saveFile(&own)
+	}
+	return known, nil
+}
+
+// hashFile reads a file, unless it is known as it is now, here or elsewhere.
 func (s *Store) hashFile(ctx context.Context, path string, report *reporter) (hashed, error) {
 	// Looked at before it is opened: opening a pipe or a device can hang.
-	info, err := os.Stat(path)
-	if err != nil {
+	if _, err := regular(path); err != nil {
 		return hashed{}, invalidFile(path, err)
-	}
-	if !info.Mode().IsRegular() {
-		return hashed{}, fmt.Errorf("%s %w: it is not a regular file", path, ErrFileInvalid)
 	}
 	in, err := os.Open(path)
 	if err != nil {
 		return hashed{}, invalidFile(path, err)
 	}
 	defer in.Close()
-	info, err = in.Stat()
+	info, err := in.Stat()
 	if err != nil {
 		return hashed{}, invalidFile(path, err)
 	}
-	before := stampOf(info)
-	if before.Size > MaxBytes {
-		return hashed{}, fmt.Errorf("%s %w: it has %s, the most is %s", path, ErrFileInvalid,
-			store.FormatBytes(uint64(before.Size)), store.FormatBytes(MaxBytes))
+	h := hashed{path: path, stamp: stampOf(info)}
+	if known := s.fileByPath(path); known != nil && known.Stamp == h.stamp && !known.Damaged {
+		h.known = known
+		return h, nil
 	}
-	if known := s.fileByPath(path); known != nil && known.Stamp == before {
-		return hashed{known: known}, nil
+	if h.moved, h.leaves = s.moved(ctx, in, h.stamp); h.leaves != nil {
+		return h, unchanged(path, h.stamp)
 	}
-	leaves, err := s.layout.hashLeaves(ctx, in, before.Size, func(done int64) {
-		report.report(Progress{Phase: PhaseHash, Done: done, Total: before.Size})
+	h.leaves, err = s.layout.hashLeaves(ctx, in, h.stamp.Size, func(done int64) {
+		report.report(Progress{Phase: PhaseHash, Done: done, Total: h.stamp.Size})
 	})
 	if err != nil {
 		return hashed{}, fmt.Errorf("%s: %w", path, err)
 	}
 	// By its name and not by the open file: it may have been replaced meanwhile.
-	info, err = os.Stat(path)
+	if err := unchanged(path, h.stamp); err != nil {
+		return hashed{}, err
+	}
+	return h, nil
+}
+
+// regular looks at a file that can be added.
+func regular(path string) (os.FileInfo, error) {
+	info, err := os.Stat(path)
 	if err != nil {
-		return hashed{}, fmt.Errorf("%s: %w: it vanished while it was read", path, ErrFileChanged)
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, errors.New("it is not a regular file")
+	}
+	if info.Size() > MaxBytes {
+		return nil, fmt.Errorf("it has %s, the most is %s", store.FormatBytes(uint64(info.Size())), store.FormatBytes(MaxBytes))
+	}
+	return info, nil
+}
+
+// unchanged fails when a file is not any more what it was when reading began.
+func unchanged(path string, before stamp) error {
+	info, err := os.Stat(path)
+	if err != nil {
+		return fmt.Errorf("%s: %w: it vanished while it was read", path, ErrFileChanged)
 	}
 	if diff := before.difference(stampOf(info)); diff != "" {
-		return hashed{}, fmt.Errorf("%s: %w: it changed while it was read (%s); add it again when nothing writes to it any more", path, ErrFileChanged, diff)
+		return fmt.Errorf("%s: %w: it changed while it was read (%s); add it again when nothing writes to it any more", path, ErrFileChanged, diff)
 	}
-	report.report(Progress{Phase: PhaseFinish, Done: before.Size, Total: before.Size})
-	return hashed{stamp: before, leaves: leaves}, nil
+	return nil
 }
 
 func invalidFile(path string, err error) error {
-	why := "it cannot be read"
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		why = "there is no such file"
+		return fmt.Errorf("%s %w: there is no such file (%w)", path, ErrFileInvalid, err)
 	case errors.Is(err, fs.ErrPermission):
-		why = "this user may not read it"
+		return fmt.Errorf("%s %w: this user may not read it (%w)", path, ErrFileInvalid, err)
 	}
-	return fmt.Errorf("%s %w: %s (%w)", path, ErrFileInvalid, why, err)
+	return fmt.Errorf("%s %w: %w", path, ErrFileInvalid, err)
 }
 
 // register writes the tables of a file whose leaves are known, and fills in the
@@ -142,13 +219,20 @@ func invalidFile(path string, err error) error {
 func (s *Store) register(rec *file, leaves []digest, with ...store.Write) error {
 	s.tables.Lock()
 	defer s.tables.Unlock()
+	return s.enroll(rec, leaves, with...)
+}
+
+// enroll is register for a caller that holds tables.
+func (s *Store) enroll(rec *file, leaves []digest, with ...store.Write) error {
 	root, err := s.layout.buildTree(rec.Bytes, leaves, func(digest, []byte) error { return nil })
 	if err != nil {
 		return err
 	}
-	rec.Root = root.cid()
+	rec.Root, rec.Used = root.cid(), s.opt.now().UnixNano()
 	before := s.fileByPath(rec.Path)
-	if before != nil && before.Root == rec.Root && rec.ID == 0 {
+	same := before != nil && before.Root == rec.Root
+	rec.Part = rec.Part && (!same || before.Part)
+	if same && rec.ID == 0 {
 		// The same bytes under a new time: only the stamp is new. Where they had
 		// been pulled, they may be somebody's own by now.
 		rec.ID, rec.State = before.ID, stateWhole
@@ -168,21 +252,39 @@ func (s *Store) register(rec *file, leaves []digest, with ...store.Write) error 
 		return err
 	}
 	if err := s.writeTables(rec, leaves); err != nil {
-		if undo := s.undoAdding(rec, with); undo != nil {
-			s.log.Warn("unfinished registration stays until the next start", "path", rec.Path, "error", undo)
-		}
+		s.undoAdding(rec, with)
 		return err
 	}
 	rec.State = stateWhole
-	if err := s.saveFile(rec, with...); err != nil {
+	if err := s.replace(before, rec, with...); err != nil {
+		s.undoAdding(rec, with)
 		return err
 	}
-	if before != nil {
+	if before != nil && !same {
 		// The path has other content now; the old one is gone from it.
 		s.log.Info("a file was added again with other content", "path", rec.Path, "old", before.Root, "new", rec.Root)
-		if err := s.removeFile(before, false); err != nil {
-			s.log.Warn("old content stays until the next start", "path", rec.Path, "error", err)
-		}
+	}
+	return nil
+}
+
+// replace saves a record, and removes that which its path had before, if any. The
+// caller holds tables.
+func (s *Store) replace(before, rec *file, with ...store.Write) error {
+	if before == nil {
+		return s.saveFile(rec, with...)
+	}
+	gone := *before
+	gone.State = stateRemoving
+	record, err := gone.write()
+	if err != nil {
+		return err
+	}
+	if err := s.saveFile(rec, append(with, record)...); err != nil {
+		return err
+	}
+	s.forgetFile(before.ID)
+	if err := s.finishRemoval(&gone); err != nil {
+		s.log.Warn("old content stays in the tables until the next start", "path", rec.Path, "error", err)
 	}
 	return nil
 }
@@ -229,11 +331,16 @@ func (s *Store) writeTables(rec *file, leaves []digest) error {
 
 // undoAdding takes back a registration that failed. With writes that were to
 // come with it, it belongs to a pull, whose inner nodes stay.
-func (s *Store) undoAdding(rec *file, with []store.Write) error {
+func (s *Store) undoAdding(rec *file, with []store.Write) {
+	undo := s.finishRemoval
 	if len(with) > 0 {
-		return s.space.Apply([]store.Write{{Key: keyFile(rec.ID), Delete: true}})
+		undo = func(rec *file) error {
+			return s.space.Apply([]store.Write{{Key: keyFile(rec.ID), Delete: true}})
+		}
 	}
-	return s.finishRemoval(rec)
+	if err := undo(rec); err != nil {
+		s.log.Warn("an unfinished registration stays in the tables until the next start", "path", rec.Path, "error", err)
+	}
 }
 
 // sortedLeaves returns the indices of leaves in the order of their digests,

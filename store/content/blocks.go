@@ -103,7 +103,7 @@ func (s *Store) leafFromFiles(d digest, hash bool) ([]byte, error) {
 	}
 	var first error
 	for _, p := range list {
-		data, err := p.read(d, hash)
+		data, err := s.readPlace(p, d, hash)
 		if err == nil {
 			return data, nil
 		}
@@ -114,9 +114,9 @@ func (s *Store) leafFromFiles(d digest, hash bool) ([]byte, error) {
 	return nil, first
 }
 
-// read reads a leaf at its place. It is hashed if asked for, and always when the
-// file does not look as it did when it was registered.
-func (p place) read(d digest, hash bool) ([]byte, error) {
+// readPlace reads a leaf at its place. It is hashed if asked for, and always when
+// the file does not look as it did when it was registered, or is damaged.
+func (s *Store) readPlace(p place, d digest, hash bool) ([]byte, error) {
 	// Looked at before it is opened: opening a pipe can hang.
 	info, err := os.Stat(p.file.Path)
 	if err != nil {
@@ -130,10 +130,10 @@ func (p place) read(d digest, hash bool) ([]byte, error) {
 		return nil, p.file.changed(missing(err))
 	}
 	defer in.Close()
-	if info, err = in.Stat(); err != nil {
-		return nil, p.file.changed(missing(err))
+	diff, err := p.file.difference(in)
+	if err != nil {
+		return nil, err
 	}
-	diff := p.file.Stamp.difference(stampOf(info))
 	data := make([]byte, p.length)
 	if n, err := in.ReadAt(data, p.offset); n < len(data) {
 		if diff == "" {
@@ -141,13 +141,27 @@ func (p place) read(d digest, hash bool) ([]byte, error) {
 		}
 		return nil, p.file.changed(diff)
 	}
-	if (hash || diff != "") && sha256.Sum256(data) != d {
+	if (hash || diff != "" || p.file.Damaged) && sha256.Sum256(data) != d {
+		// It may have been written to since it was looked at.
+		if diff, err = p.file.difference(in); err != nil {
+			return nil, err
+		}
 		if diff == "" {
-			diff = "its bytes are others, though its size and time are the same; the disk may be failing"
+			diff = damaged
+			s.noteDamage(p.file, p.offset)
 		}
 		return nil, p.file.changed(diff)
 	}
 	return data, nil
+}
+
+// difference says in words how an open file differs from what was registered.
+func (f *file) difference(in *os.File) (string, error) {
+	info, err := in.Stat()
+	if err != nil {
+		return "", f.changed(missing(err))
+	}
+	return f.Stamp.difference(stampOf(info)), nil
 }
 
 // leafFromPulls reads a leaf that a running pull has already.
@@ -218,7 +232,7 @@ func (b *Blocks) Put(_ context.Context, block blocks.Block) error {
 	placed := false
 	for _, q := range b.s.parts() {
 		if len(q.indices(d)) > 0 {
-			if err := q.place(d, data); err != nil {
+			if _, err := q.place(d, data); err != nil {
 				return fmt.Errorf("put %s: %w", block.Cid(), err)
 			}
 			placed = true
@@ -264,12 +278,7 @@ func (b *Blocks) DeleteBlock(_ context.Context, c cid.Cid) error {
 	}
 	b.s.tables.Lock()
 	defer b.s.tables.Unlock()
-	used := false
-	err := b.s.space.Scan(append([]byte{tableUses}, d[:]...), func(key, _ []byte) error {
-		_, id, ok := splitKey(key)
-		used = used || (ok && id != looseID)
-		return nil
-	})
+	used, err := b.s.usedBeside(d, looseID)
 	if err != nil {
 		return err
 	}

@@ -33,16 +33,22 @@ type Content struct {
 }
 
 func contentOf(f *file, err error) Content {
-	return Content{CID: f.Root, Bytes: f.Bytes, Path: f.Path, InPlace: !f.Pulled, Complete: err == nil}
+	return Content{CID: f.Root, Bytes: f.Bytes, Path: f.Path, InPlace: !f.Pulled, Complete: err == nil, Used: timeOf(f.Used)}
 }
 
 // List returns everything that is registered, sorted by CID, unfinished pulls
-// (see Partials) not included. It looks at every file's size and time.
+// (see Partials) not included. A set is one; its files are listed only where they
+// were added or pulled by themselves too. It looks at every file's size and time.
 func (s *Store) List() []Content {
 	s.mu.RLock()
 	roots := map[cid.Cid]bool{}
 	for _, f := range s.files {
-		roots[f.Root] = true
+		if !f.Part {
+			roots[f.Root] = true
+		}
+	}
+	for _, st := range s.sets {
+		roots[st.Root] = true
 	}
 	s.mu.RUnlock()
 	list := make([]Content, 0, len(roots))
@@ -55,36 +61,54 @@ func (s *Store) List() []Content {
 	return list
 }
 
-// Get returns the content with that root. It fails with ErrNotFound; a file that
-// changed or vanished is returned with Complete false.
+// Get returns the content with that root: a file, one of a set too, or a set. It
+// fails with ErrNotFound; what changed or vanished is returned with Complete false.
 func (s *Store) Get(root cid.Cid) (Content, error) {
-	f, err := s.intact(root)
-	if f == nil {
-		return Content{}, err
-	}
-	return contentOf(f, err), nil
+	c, _, err := s.find(root)
+	return c, err
 }
 
 // Check says whether the content is here and its file still what was hashed, by
-// a look at size, time and inode. It fails with ErrNotFound, or with
-// ErrFileChanged when no copy is left as it was.
+// a look at size, time and inode; of a set, all its files at their names in one
+// folder. It fails with ErrNotFound, or with ErrFileChanged when no copy is left
+// as it was.
 func (s *Store) Check(root cid.Cid) error {
-	_, err := s.intact(root)
-	return err
+	_, wrong, err := s.find(root)
+	return cmp.Or(err, wrong)
 }
 
-// Path returns the path of a file with that content, for the engine to open. It
-// fails like Check.
+// Path returns the path of a file with that content, for the engine to open; of a
+// set it is the first file. It fails like Check.
 func (s *Store) Path(root cid.Cid) (string, error) {
-	f, err := s.intact(root)
-	if err != nil {
+	c, wrong, err := s.find(root)
+	if err := cmp.Or(err, wrong); err != nil {
 		return "", err
 	}
-	return f.Path, nil
+	return c.Path, nil
 }
 
-// intact returns the first copy of the content that is as it was hashed; if
-// there is none, the first copy and what is wrong with it.
+// find returns the first copy of the content that is as it was hashed; if there
+// is none, the first copy and what is wrong with it.
+func (s *Store) find(root cid.Cid) (c Content, wrong, err error) {
+	sets := s.setsOf(root)
+	for i, st := range sets {
+		if bad := s.checkSet(st); i == 0 || (wrong != nil && bad == nil) {
+			c, wrong = s.contentOfSet(st, bad), bad
+		}
+	}
+	if len(sets) == 0 {
+		f, bad := s.intact(root)
+		if f == nil {
+			return Content{}, nil, bad
+		}
+		c, wrong = contentOf(f, bad), bad
+	}
+	c.Used = timeOf(lastUse(sets, s.filesOf(root)))
+	return c, wrong, nil
+}
+
+// intact returns the first copy of a file that is as it was hashed; if there is
+// none, the first copy and what is wrong with it.
 func (s *Store) intact(root cid.Cid) (*file, error) {
 	files := s.filesOf(root)
 	if len(files) == 0 {
@@ -103,7 +127,7 @@ func (s *Store) intact(root cid.Cid) (*file, error) {
 	return files[0], first
 }
 
-// filesOf returns the copies of a content in the order in which they were
+// filesOf returns the copies of a file in the order in which they were
 // registered.
 func (s *Store) filesOf(root cid.Cid) []*file {
 	s.mu.RLock()
@@ -118,7 +142,7 @@ func (s *Store) filesOf(root cid.Cid) []*file {
 	return files
 }
 
-// check holds a file against its stamp.
+// check holds a file against its stamp, and against what reading it has shown.
 func (f *file) check() error {
 	info, err := os.Stat(f.Path)
 	if err != nil {
@@ -126,6 +150,9 @@ func (f *file) check() error {
 	}
 	if diff := f.Stamp.difference(stampOf(info)); diff != "" {
 		return f.changed(diff)
+	}
+	if f.Damaged {
+		return f.changed(damaged)
 	}
 	return nil
 }

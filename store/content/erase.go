@@ -20,7 +20,7 @@ type Erased struct {
 }
 
 // Erase deletes every file that was pulled, finished or not, and what is known of
-// it. Files that their owner registered in place are not touched, also where a
+// it and of the sets it belongs to. Files that their owner registered in place are not touched, also where a
 // pulled copy of the same content goes.
 //
 // It fails with ErrUnusable when a file cannot be deleted, or its folder is
@@ -43,9 +43,14 @@ func (s *Store) Erase() (Erased, error) {
 	}
 	s.tables.Lock()
 	defer s.tables.Unlock()
+	sets, err := s.beginErasing()
+	errs = append(errs, err)
 	removals, err := s.removals()
 	errs = append(errs, err)
 	for _, f := range append(removals, s.pulledFiles()...) {
+		if f.State == stateWhole && s.wanted(f) {
+			continue // of a set that stays, for a reason that was said
+		}
 		deleted, kept, err := s.eraseFile(f)
 		switch {
 		case err != nil:
@@ -57,7 +62,42 @@ func (s *Store) Erase() (Erased, error) {
 			done.Kept = append(done.Kept, f.Path)
 		}
 	}
+	for _, st := range sets {
+		if s.inPlace(st) { // else a file is left that could not be deleted
+			errs = append(errs, s.finishSetRemoval(st))
+		}
+	}
 	return done, errors.Join(errs...)
+}
+
+// beginErasing begins the removal of the sets that pulled files belong to, and
+// returns them and those whose removal was begun before. The caller holds tables.
+func (s *Store) beginErasing() ([]*set, error) {
+	list, err := s.setRemovals()
+	errs := []error{err}
+	for _, st := range s.allSets() {
+		if s.inPlace(st) {
+			continue
+		}
+		begun, err := s.beginErasingSet(st)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		list = append(list, begun)
+	}
+	return list, errors.Join(errs...)
+}
+
+func (s *Store) beginErasingSet(st *set) (*set, error) {
+	for i := range st.entries {
+		if f := s.fileOfSet(st, i); f != nil && f.Pulled {
+			if err := folderThere(f.top()); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return s.beginSetRemoval(st, true)
 }
 
 func (s *Store) pulledFiles() []*file {
@@ -96,7 +136,7 @@ func (s *Store) eraseFile(f *file) (deleted, kept bool, err error) {
 func (f *file) look() (ours, there bool, err error) {
 	info, err := os.Lstat(f.Path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return false, false, folderThere(f.Path)
+		return false, false, folderThere(f.top())
 	}
 	if err != nil {
 		return false, false, unusable(filepath.Dir(f.Path), err)

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"relay/store"
+	"relay/store/content/leases"
 )
 
 const (
@@ -55,7 +56,11 @@ func (f *flight) plan(ctx context.Context, rec *partial) (*plan, error) {
 	err = p.walk(ctx, func(ctx context.Context, level []nodeAt, found func(digest, []byte) error) error {
 		var missing []digest
 		for _, at := range level {
-			block, have, err := f.s.space.Get(keyNode(at.digest))
+			block, have := f.fetched[at.digest]
+			var err error
+			if !have {
+				block, have, err = f.s.space.Get(keyNode(at.digest))
+			}
 			if err != nil {
 				return err
 			}
@@ -131,7 +136,7 @@ func (f *flight) askSize(ctx context.Context, rec *partial) (int64, error) {
 		return 0, nil
 	}
 	size := int64(-1)
-	err = f.fetch(ctx, []digest{root.digest}, root.leaf, func(d digest, block []byte) error {
+	read := func(d digest, block []byte) error {
 		if root.leaf {
 			size = int64(len(block))
 			return nil
@@ -146,18 +151,30 @@ func (f *flight) askSize(ctx context.Context, rec *partial) (int64, error) {
 		}
 		keep := &nodeKeeper{s: f.s, id: rec.ID, b: batch{space: f.s.space}}
 		return first(keep.add(d, block), keep.flush())
-	})
+	}
+	if block, have := f.fetched[root.digest]; have {
+		return size, first(read(root.digest, block))
+	}
+	err = f.fetch(ctx, []digest{root.digest}, root.leaf, read)
 	return size, err
 }
 
-// openPart opens the unfinished file, or makes it with all its space reserved.
+// openPart opens the unfinished file, or makes it: with all its space reserved,
+// or, where only some of it is wanted, with none.
 func (f *flight) openPart(rec *partial, p *plan) (*part, error) {
+	want, err := f.want(p)
+	if err != nil {
+		return nil, err
+	}
 	m, err := f.s.loadMaps(rec)
 	if errors.Is(err, errMaps) {
 		f.s.log.Warn("a pull begins anew", "name", rec.Name, "error", err)
-		m, err = marks{done: newBitmap(len(p.leaves))}, nil
+		m, err = marks{done: leases.NewSet(len(p.leaves))}, nil
 	}
 	if err != nil {
+		return nil, err
+	}
+	if err := f.lockPart(rec); err != nil {
 		return nil, err
 	}
 	file, err := os.OpenFile(rec.Part, os.O_RDWR|os.O_CREATE, 0o644)
@@ -165,35 +182,87 @@ func (f *flight) openPart(rec *partial, p *plan) (*part, error) {
 		return nil, unusable(f.s.dir, err)
 	}
 	info, err := file.Stat()
-	if err == nil && (info.Size() != p.bytes || !info.Mode().IsRegular()) {
+	switch {
+	case err != nil:
+	case info.Size() != p.bytes || !info.Mode().IsRegular():
 		// New, or not what was left here: nothing in it is known.
-		m = marks{done: newBitmap(len(p.leaves))}
-		err = f.reserveSpace(file, info, p)
+		m = marks{done: leases.NewSet(len(p.leaves))}
+		err = f.makePart(rec, file, info, p)
+	case rec.Sparse && f.ranges == nil:
+		err = f.reserveSpace(rec, file, info, p)
 	}
 	if err != nil {
 		return nil, first(err, file.Close())
 	}
-	return newPart(f.s, rec, p, file, m), nil
+	return newPart(f.s, rec, p, file, m, want), nil
 }
 
-func (f *flight) reserveSpace(file *os.File, info os.FileInfo, p *plan) error {
-	if err := f.askDisk(p.bytes - allocated(info)); err != nil {
-		return err
+// want is the set of leaves that the pull is for.
+func (f *flight) want(p *plan) (leases.Set, error) {
+	set := leases.NewSet(len(p.leaves))
+	if f.ranges == nil {
+		set.Fill(len(p.leaves))
+		return set, nil
 	}
+	for _, r := range f.ranges {
+		if r.From < 0 || r.To > p.bytes || r.From > r.To {
+			return nil, fmt.Errorf("%w: bytes %d to %d are not within the %d of %s", errRange, r.From, r.To, p.bytes, f.root)
+		}
+		for at := r.From / f.s.layout.chunk; r.From < r.To && at*f.s.layout.chunk < r.To; at++ {
+			set.Add(int(at))
+		}
+	}
+	return set, nil
+}
+
+// errRange is a range that is asked for outside of the file.
+var errRange = fmt.Errorf("%w in the range that is asked for", ErrContentInvalid)
+
+// makePart makes a file of the right size with nothing in it.
+func (f *flight) makePart(rec *partial, file *os.File, info os.FileInfo, p *plan) error {
 	// The bitmap of an earlier file of that name must not outlive it.
 	if err := f.s.space.Apply([]store.Write{{Key: keyMaps(f.root), Delete: true}}); err != nil {
 		return err
 	}
+	if f.ranges == nil {
+		if err := f.askDisk(p.bytes - allocated(info)); err != nil {
+			return err
+		}
+	}
 	if err := file.Truncate(0); err != nil {
 		return unusable(f.s.dir, err)
 	}
-	if err := f.s.opt.allocate(file, p.bytes); err != nil {
-		if store.IsDiskFull(err) {
-			return first(f.diskFull(p.bytes), file.Truncate(0))
-		}
+	if f.ranges == nil {
+		return f.reserveSpace(rec, file, nil, p)
+	}
+	if err := file.Truncate(p.bytes); err != nil {
 		return unusable(f.s.dir, err)
 	}
-	return nil
+	rec.Sparse = true
+	return f.s.savePartial(rec)
+}
+
+// reserveSpace gives a file all the space that it is going to need.
+func (f *flight) reserveSpace(rec *partial, file *os.File, info os.FileInfo, p *plan) error {
+	if info != nil {
+		if err := f.askDisk(p.bytes - allocated(info)); err != nil {
+			return err
+		}
+	}
+	if err := f.s.opt.allocate(file, p.bytes); err != nil {
+		if !store.IsDiskFull(err) {
+			return unusable(f.s.dir, err)
+		}
+		if info == nil {
+			return first(f.diskFull(p.bytes), file.Truncate(0))
+		}
+		return f.diskFull(p.bytes)
+	}
+	if !rec.Sparse {
+		return nil
+	}
+	rec.Sparse = false
+	return f.s.savePartial(rec)
 }
 
 func (f *flight) diskFull(need int64) error {
@@ -204,10 +273,10 @@ func (f *flight) diskFull(need int64) error {
 		store.ErrDiskFull, f.name, store.FormatBytes(uint64(need)), f.s.dir)
 }
 
-// fill brings every leaf into the file: what a crash left there, what other
-// files here have, and then what others send.
+// fill brings every leaf that is wanted into the file: what a crash left there,
+// what other files here have, and then what others send.
 func (f *flight) fill(ctx context.Context, q *part) error {
-	report := func(phase Phase) { f.report(Progress{Phase: phase, Done: q.have(), Total: q.bytes}) }
+	report := func(phase Phase) { f.report(Progress{Phase: phase, Done: q.have(), Total: q.total}) }
 	work, stop := context.WithCancel(ctx)
 	defer stop()
 	g, work := errgroup.WithContext(work)
@@ -222,16 +291,56 @@ func (f *flight) fill(ctx context.Context, q *part) error {
 		}
 		if q.bytes == 0 {
 			// Nobody sends a block of no bytes.
-			return q.place(emptyDigest(), nil)
-		}
-		report(PhaseFetch)
-		return f.fetch(work, q.missing(), true, func(d digest, data []byte) error {
-			err := q.place(d, data)
-			report(PhaseFetch)
+			_, err := q.place(emptyDigest(), nil)
 			return err
-		})
+		}
+		f.filled(q)
+		return f.gather(work, q)
 	})
 	return g.Wait()
+}
+
+// singlesAtOnce is how many leaves are asked for one by one before those who send
+// ranges are tried again.
+const singlesAtOnce = 2 * fetchers * perRequest
+
+// gather has others send what is missing: in ranges, and one by one where nobody
+// sends ranges.
+func (f *flight) gather(ctx context.Context, q *part) error {
+	var c *crew
+	for {
+		if len(q.missing(1)) == 0 {
+			return nil
+		}
+		if c == nil {
+			c = newCrew(f, q)
+		}
+		if err := c.run(ctx); err != nil {
+			return err
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		err := f.fetch(ctx, q.missing(singlesAtOnce), true, func(d digest, data []byte) error {
+			err := f.withRoom(ctx, q, func() error {
+				_, err := q.place(d, data)
+				return err
+			})
+			f.filled(q)
+			return err
+		})
+		if trouble := c.troubles(); errors.Is(err, ErrNoBlocks) && trouble != nil {
+			return fmt.Errorf("%w (%w)", err, trouble)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// filled reports how far the file is.
+func (f *flight) filled(q *part) {
+	f.report(Progress{Phase: PhaseFetch, Done: q.have(), Total: q.total})
 }
 
 // keepCommitting commits what is written, now and then, until ctx is done.
@@ -245,7 +354,7 @@ func (f *flight) keepCommitting(ctx context.Context, q *part) error {
 		case <-q.kick:
 		case <-tick.C:
 		}
-		if err := q.commit(); err != nil {
+		if err := f.withRoom(ctx, q, q.commit); err != nil && ctx.Err() == nil {
 			return err
 		}
 	}
@@ -256,7 +365,7 @@ func (f *flight) keepCommitting(ctx context.Context, q *part) error {
 func (f *flight) recheck(ctx context.Context, q *part, report func(Phase)) error {
 	var indices []int
 	for i := range q.leaves {
-		if q.tried.has(i) && !q.written.has(i) {
+		if q.tried.Has(i) && !q.written.Has(i) {
 			indices = append(indices, i)
 		}
 	}
@@ -276,7 +385,7 @@ func (f *flight) copyLocal(ctx context.Context, q *part, report func(Phase)) err
 	if alone {
 		return nil
 	}
-	missing := q.missing()
+	missing := q.missing(len(q.leaves))
 	var next atomic.Int64
 	g, ctx := errgroup.WithContext(ctx)
 	for range min(runtime.GOMAXPROCS(0), len(missing)) {
@@ -293,7 +402,7 @@ func (f *flight) copyLocal(ctx context.Context, q *part, report func(Phase)) err
 				if err != nil || data == nil {
 					continue // it will be fetched
 				}
-				if err := q.place(missing[n], data); err != nil {
+				if _, err := q.place(missing[n], data); err != nil {
 					return err
 				}
 				report(PhaseCheck)
@@ -374,6 +483,9 @@ func (f *flight) request(ctx context.Context, want []digest, leaf bool, accept f
 	asking, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	f.arrived.touch()
+	if leaf {
+		f.meter.begin("")
+	}
 	stall := time.NewTimer(f.s.opt.Stall)
 	defer stall.Stop()
 	coming, cause := f.get.GetBlocks(asking, cids)
@@ -398,7 +510,7 @@ func (f *flight) request(ctx context.Context, want []digest, leaf bool, accept f
 			cause = context.Cause(asking)
 			break
 		}
-		d, good, err := f.verify(b, open)
+		d, good, err := f.verify(b, open, leaf)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -406,6 +518,9 @@ func (f *flight) request(ctx context.Context, want []digest, leaf bool, accept f
 			continue
 		}
 		f.arrived.touch()
+		if err := f.meter.wait(ctx, len(b.RawData())); err != nil {
+			return nil, nil, err
+		}
 		if err := accept(d, b.RawData()); err != nil {
 			return nil, nil, err
 		}
@@ -420,12 +535,18 @@ func (f *flight) request(ctx context.Context, want []digest, leaf bool, accept f
 }
 
 // verify hashes a block that came and says whether it is one of those wanted.
-func (f *flight) verify(b blocks.Block, open map[digest]bool) (d digest, good bool, err error) {
+func (f *flight) verify(b blocks.Block, open map[digest]bool, leaf bool) (d digest, good bool, err error) {
 	data := b.RawData()
-	f.got.Add(int64(len(data)))
+	f.meter.got.Add(int64(len(data)))
+	if leaf {
+		f.meter.came("", len(data))
+	}
 	if len(data) <= maxBlock {
 		d = sha256.Sum256(data)
 		if open[d] {
+			if leaf {
+				f.meter.good("", len(data))
+			}
 			return d, true, nil
 		}
 		if claimed, ok := digestOf(b.Cid()); ok && claimed == d {

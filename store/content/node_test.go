@@ -7,6 +7,8 @@ import (
 	"github.com/ipfs/boxo/ipld/merkledag"
 	"github.com/ipfs/boxo/ipld/unixfs"
 	"pgregory.net/rapid"
+
+	"relay/store/content/leases"
 )
 
 func someLinks(t *rapid.T) []link {
@@ -84,7 +86,7 @@ func FuzzDecodeNode(f *testing.F) {
 }
 
 func FuzzParseMaps(f *testing.F) {
-	f.Add(marks{done: newBitmap(70), tried: []uint32{1, 5, 69}}.encode(70), 70)
+	f.Add(marks{done: leases.NewSet(70), tried: []uint32{1, 5, 69}}.encode(70), 70)
 	f.Add([]byte{1, 1, 0, 0, 0, 0, 0, 0, 0, 0}, 1)
 	f.Fuzz(func(t *testing.T, value []byte, leaves int) {
 		if leaves < 1 || leaves > 1000 {
@@ -94,8 +96,8 @@ func FuzzParseMaps(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if m.done.count() > leaves {
-			t.Fatalf("%d of %d leaves are there", m.done.count(), leaves)
+		if m.done.Count() > leaves {
+			t.Fatalf("%d of %d leaves are there", m.done.Count(), leaves)
 		}
 		for _, i := range m.tried {
 			if int(i) >= leaves {
@@ -103,27 +105,27 @@ func FuzzParseMaps(f *testing.F) {
 			}
 		}
 		again, err := parseMaps(m.encode(leaves), leaves)
-		if err != nil || len(again.tried) != len(m.tried) || again.done.count() != m.done.count() {
+		if err != nil || len(again.tried) != len(m.tried) || again.done.Count() != m.done.Count() {
 			t.Fatalf("it does not survive: %v", err)
 		}
 	})
 }
 
 func TestParseMapsRefuses(t *testing.T) {
-	good := marks{done: newBitmap(70), tried: []uint32{3, 69}}.encode(70)
+	good := marks{done: leases.NewSet(70), tried: []uint32{3, 69}}.encode(70)
 	if _, err := parseMaps(good, 70); err != nil {
 		t.Fatal(err)
 	}
-	beyond := newBitmap(128)
-	beyond.set(70)
+	beyond := leases.NewSet(128)
+	beyond.Add(70)
 	for name, bad := range map[string][]byte{
 		"nothing":             {},
 		"another version":     append([]byte{9}, good[1:]...),
 		"cut":                 good[:10],
 		"a cut number":        append(bytes.Clone(good), 0x80),
-		"tried beyond":        marks{done: newBitmap(70), tried: []uint32{70}}.encode(70),
+		"tried beyond":        marks{done: leases.NewSet(70), tried: []uint32{70}}.encode(70),
 		"tried far beyond":    append(bytes.Clone(good), 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1),
-		"of another file":     marks{done: newBitmap(71)}.encode(71),
+		"of another file":     marks{done: leases.NewSet(71)}.encode(71),
 		"done beyond the end": marks{done: beyond}.encode(70),
 	} {
 		if _, err := parseMaps(bad, 70); err == nil {
@@ -152,7 +154,7 @@ func FuzzParsePlaces(f *testing.F) {
 
 func TestMapsFitOneTransaction(t *testing.T) {
 	leaves := MaxBytes / chunkSize
-	m := marks{done: newBitmap(leaves)}
+	m := marks{done: leases.NewSet(leaves)}
 	for i := range maxTried {
 		m.tried = append(m.tried, uint32(i*(leaves/maxTried)))
 	}

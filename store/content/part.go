@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"relay/store"
+	"relay/store/content/leases"
 )
 
 const (
@@ -31,7 +32,9 @@ type part struct {
 	layout layout
 	bytes  int64
 	leaves []digest
-	order  []uint32 // of leaves, by digest
+	order  []uint32   // of leaves, by digest
+	want   leases.Set // the leaves that this pull is for
+	total  int64      // bytes of those
 
 	sync func(*os.File) error
 
@@ -44,31 +47,36 @@ type part struct {
 	committing sync.Mutex
 
 	mu      sync.Mutex
-	written bitmap        // in the file, perhaps not on disk
-	synced  bitmap        // on disk, as committed
-	tried   bitmap        // committed as perhaps written
-	done    int64         // bytes written
+	written leases.Set    // in the file, perhaps not on disk
+	synced  leases.Set    // on disk, as committed
+	tried   leases.Set    // committed as perhaps written
+	done    int64         // bytes written of what is wanted
 	fresh   int64         // bytes written since the last commit
 	kick    chan struct{} // a commit is due
 	due     int64         // bytes after which one is
 }
 
-func newPart(s *Store, rec *partial, p *plan, f *os.File, m marks) *part {
+func newPart(s *Store, rec *partial, p *plan, f *os.File, m marks, want leases.Set) *part {
 	n := len(p.leaves)
 	q := &part{
-		space: s.space, key: keyMaps(rec.Root), layout: s.layout, bytes: p.bytes,
+		space: s.space, key: keyMaps(rec.Root), layout: s.layout, bytes: p.bytes, want: want,
 		leaves: p.leaves, order: sortedLeaves(p.leaves), file: f, sync: s.opt.sync,
-		written: newBitmap(n), synced: m.done, tried: newBitmap(n),
+		written: leases.NewSet(n), synced: m.done, tried: leases.NewSet(n),
 		kick: make(chan struct{}, 1), due: s.opt.commitBytes,
 	}
 	copy(q.written, m.done)
 	for i := range n {
-		if m.done.has(i) {
-			q.done += q.layout.leafSize(q.bytes, i)
+		if !want.Has(i) {
+			continue
+		}
+		size := q.layout.leafSize(q.bytes, i)
+		q.total += size
+		if m.done.Has(i) {
+			q.done += size
 		}
 	}
 	for _, i := range m.tried {
-		q.tried.set(int(i))
+		q.tried.Add(int(i))
 	}
 	return q
 }
@@ -91,58 +99,64 @@ func (p *part) indices(d digest) []uint32 {
 	return p.order[at:end]
 }
 
-// missing returns the leaves that are not written, each digest once, in the
-// order of the file.
-func (p *part) missing() []digest {
+// open is the set of leaves that are wanted and not written.
+func (p *part) open() leases.Set {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	var indices []uint32
-	taken := -1 // position in order of the last one taken
-	for n, i := range p.order {
-		if p.written.has(int(i)) {
-			continue
-		}
-		if taken >= 0 && p.leaves[p.order[taken]] == p.leaves[i] {
-			continue
-		}
-		indices, taken = append(indices, i), n
+	open := leases.NewSet(len(p.leaves))
+	for w := range open {
+		open[w] = p.want[w] &^ p.written[w]
 	}
-	slices.Sort(indices)
-	list := make([]digest, len(indices))
-	for n, i := range indices {
-		list[n] = p.leaves[i]
+	return open
+}
+
+// missing returns up to most leaves that are wanted and not written, each digest
+// once, in the order of the file.
+func (p *part) missing(most int) []digest {
+	open := p.open()
+	seen := map[digest]bool{}
+	var list []digest
+	for i := range p.leaves {
+		if len(list) == most {
+			break
+		}
+		if d := p.leaves[i]; open.Has(i) && !seen[d] {
+			seen[d] = true
+			list = append(list, d)
+		}
 	}
 	return list
 }
 
-// have is how many bytes are written.
+// have is how many bytes are written of those that are wanted.
 func (p *part) have() int64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.done
 }
 
-// place writes a leaf, whose hash is right, wherever it stands.
-func (p *part) place(d digest, data []byte) error {
+// place writes a leaf, whose hash is right, wherever it stands, and returns the
+// indices.
+func (p *part) place(d digest, data []byte) ([]uint32, error) {
 	p.use.RLock()
 	defer p.use.RUnlock()
 	if p.closed {
-		return ErrNoPlace
+		return nil, ErrNoPlace
 	}
-	indices := p.indices(d)
-	for len(indices) > 0 {
-		some := indices[:min(len(indices), ahead)]
-		indices = indices[len(some):]
+	all := p.indices(d)
+	for rest := all; len(rest) > 0; {
+		some := rest[:min(len(rest), ahead)]
+		rest = rest[len(some):]
 		if err := p.intend(some); err != nil {
-			return err
+			return nil, err
 		}
 		for _, i := range some {
 			if err := p.write(int(i), data); err != nil {
-				return err
+				return nil, err
 			}
 		}
 	}
-	return nil
+	return all, nil
 }
 
 func (p *part) write(i int, data []byte) error {
@@ -150,7 +164,7 @@ func (p *part) write(i int, data []byte) error {
 		return fmt.Errorf("%w: leaf %d has %d bytes instead of %d", ErrContentInvalid, i, len(data), p.layout.leafSize(p.bytes, i))
 	}
 	p.mu.Lock()
-	have := p.written.has(i)
+	have := p.written.Has(i)
 	p.mu.Unlock()
 	if have {
 		return nil
@@ -164,8 +178,8 @@ func (p *part) write(i int, data []byte) error {
 
 func (p *part) writeError(err error) error {
 	if store.IsDiskFull(err) {
-		return fmt.Errorf("%w: the pull into %s stopped after %s of %s and keeps them; free some space and pull again",
-			store.ErrDiskFull, p.file.Name(), store.FormatBytes(uint64(p.have())), store.FormatBytes(uint64(p.bytes)))
+		return fmt.Errorf("%w: the pull into %s has %s of %s; free some space, and it goes on",
+			store.ErrDiskFull, p.file.Name(), store.FormatBytes(uint64(p.have())), store.FormatBytes(uint64(p.total)))
 	}
 	return fmt.Errorf("%w: %w", ErrUnusable, err)
 }
@@ -174,13 +188,15 @@ func (p *part) writeError(err error) error {
 func (p *part) mark(i int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.written.has(i) {
+	if p.written.Has(i) {
 		return
 	}
-	p.written.set(i)
+	p.written.Add(i)
 	size := p.layout.leafSize(p.bytes, i)
-	p.done += size
 	p.fresh += size
+	if p.want.Has(i) {
+		p.done += size
+	}
 	if p.fresh >= p.due {
 		select {
 		case p.kick <- struct{}{}:
@@ -200,7 +216,7 @@ func (p *part) intend(indices []uint32) error {
 		return nil // by another's commit meanwhile
 	}
 	p.mu.Lock()
-	full := p.tried.count()+len(indices)+ahead > maxTried
+	full := p.tried.Count()+len(indices)+ahead > maxTried
 	p.mu.Unlock()
 	if full {
 		if err := p.commitLocked(); err != nil {
@@ -208,14 +224,14 @@ func (p *part) intend(indices []uint32) error {
 		}
 	}
 	p.mu.Lock()
-	next := newBitmap(len(p.leaves))
+	next := leases.NewSet(len(p.leaves))
 	copy(next, p.tried)
 	for _, i := range indices {
-		next.set(int(i))
+		next.Add(int(i))
 	}
 	for i, n := int(indices[len(indices)-1])+1, 0; i < len(p.leaves) && n < ahead; i++ {
-		if !p.written.has(i) {
-			next.set(i)
+		if p.want.Has(i) && !p.written.Has(i) {
+			next.Add(i)
 			n++
 		}
 	}
@@ -234,7 +250,7 @@ func (p *part) mayWrite(indices []uint32) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, i := range indices {
-		if !p.tried.has(int(i)) && !p.written.has(int(i)) {
+		if !p.tried.Has(int(i)) && !p.written.Has(int(i)) {
 			return false
 		}
 	}
@@ -254,10 +270,10 @@ func (p *part) commitLocked() error {
 		p.mu.Unlock()
 		return nil
 	}
-	snapshot := newBitmap(len(p.leaves))
+	snapshot := leases.NewSet(len(p.leaves))
 	copy(snapshot, p.written)
 	fresh := p.fresh
-	tried := newBitmap(len(p.leaves))
+	tried := leases.NewSet(len(p.leaves))
 	for i := range tried {
 		tried[i] = p.tried[i] &^ snapshot[i]
 	}
@@ -275,14 +291,21 @@ func (p *part) commitLocked() error {
 	return nil
 }
 
-func (p *part) save(done, tried bitmap) error {
+func (p *part) save(done, tried leases.Set) error {
 	m := marks{done: done}
 	for i := range p.leaves {
-		if tried.has(i) && !done.has(i) {
+		if tried.Has(i) && !done.Has(i) {
 			m.tried = append(m.tried, uint32(i))
 		}
 	}
 	return p.space.Apply([]store.Write{{Key: p.key, Value: m.encode(len(p.leaves))}})
+}
+
+// marks is a copy of which leaves are written.
+func (p *part) marks() leases.Set {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.written)
 }
 
 // read returns a leaf that is in the file already, hashed again.
@@ -294,7 +317,7 @@ func (p *part) read(d digest) ([]byte, bool) {
 	}
 	for _, i := range p.indices(d) {
 		p.mu.Lock()
-		have := p.written.has(int(i))
+		have := p.written.Has(int(i))
 		p.mu.Unlock()
 		if !have {
 			continue

@@ -15,6 +15,7 @@ import (
 	"github.com/ipfs/go-cid"
 
 	"relay/store"
+	"relay/store/content/leases"
 )
 
 // Partial is an unfinished pull.
@@ -43,14 +44,22 @@ type partial struct {
 	Part  string `json:"-"`
 	Final string `json:"-"`
 	Stamp stamp  `json:"stamp"`
+	// Set: it is a set of files, and Part their folder; each file that is not whole
+	// has a record of its own.
+	Set bool `json:"set,omitempty"`
+	// Dest is where a file of a set is to lie; "" for files by themselves.
+	Dest string `json:"-"`
+	// Sparse: no space is reserved, as only some of it is wanted.
+	Sparse bool `json:"sparse,omitempty"`
 
 	RawRoot  []byte `json:"root"`
 	RawPart  []byte `json:"part"`
 	RawFinal []byte `json:"final,omitempty"`
+	RawDest  []byte `json:"dest,omitempty"`
 }
 
 func (p *partial) write() (store.Write, error) {
-	p.RawRoot, p.RawPart, p.RawFinal = p.Root.Bytes(), []byte(p.Part), []byte(p.Final)
+	p.RawRoot, p.RawPart, p.RawFinal, p.RawDest = p.Root.Bytes(), []byte(p.Part), []byte(p.Final), []byte(p.Dest)
 	value, err := json.Marshal(p)
 	if err != nil {
 		return store.Write{}, fmt.Errorf("pull record: %w", err)
@@ -67,7 +76,7 @@ func parsePartial(value []byte) (*partial, error) {
 	if err != nil {
 		return nil, fmt.Errorf("pull record: %w", err)
 	}
-	p.Root, p.Part, p.Final = root, string(p.RawPart), string(p.RawFinal)
+	p.Root, p.Part, p.Final, p.Dest = root, string(p.RawPart), string(p.RawFinal), string(p.RawDest)
 	return p, nil
 }
 
@@ -91,21 +100,25 @@ func (s *Store) partialOf(root cid.Cid) (*partial, error) {
 	return parsePartial(value)
 }
 
-// newPartial begins the record of a pull. The file's name is its own: two relays
-// that share a models folder never write one file.
-func (s *Store) newPartial(root cid.Cid, name string, bytes int64) (*partial, error) {
-	var tag [4]byte
-	if _, err := rand.Read(tag[:]); err != nil {
-		return nil, fmt.Errorf("naming the unfinished file: %w", err)
-	}
+// newPartial keeps the record of a pull that begins, and gives it an id.
+func (s *Store) newPartial(p *partial) error {
 	id, counter := s.nextID()
-	p := &partial{ID: id, Root: root, Name: name, Bytes: bytes,
-		Part: filepath.Join(s.dir, fileName(name, root)+"."+hex.EncodeToString(tag[:])+".part")}
+	p.ID = id
 	record, err := p.write()
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return p, s.space.Apply([]store.Write{counter, record})
+	return s.space.Apply([]store.Write{counter, record})
+}
+
+// partName is a path for the unfinished file of a pull. It is nobody else's: two
+// relays that share a models folder never write one file.
+func (s *Store) partName(name string, root cid.Cid) (string, error) {
+	var tag [4]byte
+	if _, err := rand.Read(tag[:]); err != nil {
+		return "", fmt.Errorf("naming the unfinished file: %w", err)
+	}
+	return filepath.Join(s.dir, fileName(name, root)+"."+hex.EncodeToString(tag[:])+".part"), nil
 }
 
 func (s *Store) savePartial(p *partial) error {
@@ -124,18 +137,16 @@ func (s *Store) Partials() ([]Partial, error) {
 	}
 	list := make([]Partial, 0, len(records))
 	for _, p := range records {
+		if p.Dest != "" && inSet(records, p) {
+			continue // It shows as part of its set.
+		}
 		out := Partial{CID: p.Root, Name: p.Name, Bytes: p.Bytes, Path: p.Part}
 		s.mu.RLock()
 		f := s.pulls[p.Root]
-		var running *part
-		if f != nil {
-			out.Running, running = f.callers > 0, f.part
-		}
+		out.Running = f != nil && f.callers > 0
 		s.mu.RUnlock()
-		if running != nil {
-			out.Done = running.have()
-		} else {
-			out.Done = s.committed(p)
+		if out.Done, err = s.doneOf(p); err != nil {
+			return nil, err
 		}
 		list = append(list, out)
 	}
@@ -143,6 +154,37 @@ func (s *Store) Partials() ([]Partial, error) {
 		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.CID.KeyString(), b.CID.KeyString()))
 	})
 	return list, nil
+}
+
+// inSet says whether an unfinished file belongs to an unfinished set.
+func inSet(records []*partial, p *partial) bool {
+	return slices.ContainsFunc(records, func(o *partial) bool { return o.Set && o.Part == filepath.Dir(p.Dest) })
+}
+
+// doneOf is how many bytes of an unfinished pull are here.
+func (s *Store) doneOf(p *partial) (int64, error) {
+	if !p.Set {
+		if q := s.partOf(p.Root); q != nil {
+			return q.have(), nil
+		}
+		return s.committed(p), nil
+	}
+	_, unfinished, whole, err := s.partsOfSet(p)
+	if err != nil {
+		return 0, err
+	}
+	var done int64
+	for _, u := range unfinished {
+		n, err := s.doneOf(u)
+		if err != nil {
+			return 0, err
+		}
+		done += n
+	}
+	for _, f := range whole {
+		done += f.Bytes
+	}
+	return done, nil
 }
 
 // committed is how many bytes of a pull are on disk for sure.
@@ -155,8 +197,8 @@ func (s *Store) committed(p *partial) int64 {
 		return 0
 	}
 	n := s.layout.leaves(p.Bytes)
-	done := int64(m.done.count()) * s.layout.chunk
-	if m.done.has(n - 1) {
+	done := int64(m.done.Count()) * s.layout.chunk
+	if m.done.Has(n - 1) {
 		done += s.layout.leafSize(p.Bytes, n-1) - s.layout.chunk
 	}
 	return done
@@ -169,7 +211,7 @@ func (s *Store) loadMaps(p *partial) (marks, error) {
 		return marks{}, err
 	}
 	if !found {
-		return marks{done: newBitmap(n)}, nil
+		return marks{done: leases.NewSet(n)}, nil
 	}
 	return parseMaps(value, n)
 }
@@ -193,7 +235,7 @@ func (s *Store) RemovePartial(root cid.Cid) error {
 // until the returned function is called.
 func (s *Store) ground(root cid.Cid) (release func()) {
 	// One that nobody is on: who comes waits until it is gone.
-	blocker := &flight{root: root, cancel: func(error) {}, done: make(chan struct{})}
+	blocker := &flight{order: order{root: root}, cancel: func(error) {}, done: make(chan struct{})}
 	for {
 		s.mu.Lock()
 		f := s.pulls[root]
@@ -217,8 +259,35 @@ func (s *Store) ground(root cid.Cid) (release func()) {
 
 // dropPartial deletes an unfinished pull that does not run.
 func (s *Store) dropPartial(p *partial) error {
-	if err := os.Remove(p.Part); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return unusable(s.dir, err)
+	if p.Set {
+		if err := s.dropSet(p); err != nil {
+			return err
+		}
+	} else if err := s.dropPart(p); err != nil {
+		return err
+	}
+	s.tables.Lock()
+	defer s.tables.Unlock()
+	if err := s.dropTables(p.ID, p.Root, p.Bytes); err != nil {
+		return err
+	}
+	return s.forgetPartial(p)
+}
+
+// forgetPartial deletes the record of a pull.
+func (s *Store) forgetPartial(p *partial) error {
+	return s.space.Apply([]store.Write{
+		{Key: keyPull(p.Root), Delete: true},
+		{Key: keyMaps(p.Root), Delete: true},
+	})
+}
+
+// dropPart deletes the unfinished file of a pull.
+func (s *Store) dropPart(p *partial) error {
+	for _, path := range []string{p.Part, p.Part + lockSuffix} {
+		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return unusable(s.dir, err)
+		}
 	}
 	if p.Final != "" && stampAt(p.Final) == p.Stamp {
 		// Killed between giving it its name and registering it.
@@ -226,13 +295,5 @@ func (s *Store) dropPartial(p *partial) error {
 			return unusable(s.dir, err)
 		}
 	}
-	s.tables.Lock()
-	defer s.tables.Unlock()
-	if err := s.dropTables(p.ID, p.Root, p.Bytes); err != nil {
-		return err
-	}
-	return s.space.Apply([]store.Write{
-		{Key: keyPull(p.Root), Delete: true},
-		{Key: keyMaps(p.Root), Delete: true},
-	})
+	return nil
 }

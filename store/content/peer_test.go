@@ -29,6 +29,10 @@ type peer struct {
 	// reply turns the n-th block asked for, counted from 1, into what is sent; no
 	// blocks: it is left out. nil: all is sent as it is.
 	reply func(n int, b blocks.Block) []blocks.Block
+	// extra are blocks that it has beside those of the store.
+	extra map[digest][]byte
+	// nodesOnly: it sends no leaves.
+	nodesOnly bool
 	// silent lets it say nothing at all, without closing the channel.
 	silent bool
 	// fail is returned instead of a channel.
@@ -84,7 +88,10 @@ func (p *peer) GetBlocks(ctx context.Context, want []cid.Cid) (<-chan blocks.Blo
 			n := p.n
 			p.mu.Unlock()
 			b, err := p.from.Blocks().Get(ctx, c)
-			if err != nil {
+			if d, ok := digestOf(c); ok && p.extra[d] != nil {
+				b, err = blocks.NewBlockWithCid(p.extra[d], c)
+			}
+			if err != nil || p.nodesOnly && c.Type() == cid.Raw {
 				continue
 			}
 			send := []blocks.Block{b}

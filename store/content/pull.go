@@ -9,7 +9,9 @@ import (
 	"strconv"
 	"sync"
 	"sync/atomic"
+	"time"
 
+	"github.com/gofrs/flock"
 	"github.com/ipfs/go-cid"
 
 	"relay/store"
@@ -34,39 +36,78 @@ type PullOptions struct {
 
 // Pull brings content here, into plain files in the models folder, and registers
 // it. Content that is here already is returned at once; a pull that was cut off,
-// by whatever, goes on where it was.
+// by whatever, goes on where it was. One that has no room on the disk in the
+// middle waits for it.
 //
 // Concurrent pulls of one root are one pull, which uses the first caller's swarm
-// and ends with the last caller's context.
+// and the last limit that was set, and ends with the last caller's context.
 //
 // It fails with ErrContentInvalid when root, size and what comes do not fit
-// together, with store.ErrDiskFull, with ErrNoBlocks when nothing came for a
-// while, with ErrPaused, with ErrRemoved, and with the context's error. Except
-// after ErrContentInvalid what is here is kept for the next try.
+// together, with store.ErrDiskFull when there is no room to begin, with
+// ErrNoBlocks when nothing came for a while, with ErrPaused, with ErrRemoved, and
+// with the context's error. Except after ErrContentInvalid what is here is kept
+// for the next try.
 func (s *Store) Pull(ctx context.Context, o PullOptions) (Content, error) {
-	root, bytes, name, get := o.Root, o.Bytes, o.Name, o.Swarm
-	if _, err := rootOf(root); err != nil {
+	return s.ride(ctx, orderOf(o), o.Limit, o.Progress)
+}
+
+// PullRanges brings some bytes of one file here, and the rest of the leaves that
+// they lie in; OpenRange then has them. They stay an unfinished pull, which Pull
+// goes on with. It fails like Pull, and with ErrContentInvalid when a range is
+// not within the file.
+func (s *Store) PullRanges(ctx context.Context, o PullOptions, ranges []ByteRange) error {
+	r := orderOf(o)
+	r.ranges = append([]ByteRange{}, ranges...)
+	_, err := s.ride(ctx, r, o.Limit, o.Progress)
+	return err
+}
+
+// ByteRange is the bytes [From, To) of a file.
+type ByteRange struct{ From, To int64 }
+
+// order is what a pull is to do.
+type order struct {
+	root  cid.Cid
+	bytes int64 // -1: nobody says
+	name  string
+	get   Swarm
+	// ranges are what is wanted of the file; nil is all.
+	ranges []ByteRange
+	// member is set where the file belongs to a set that is pulled.
+	member *member
+}
+
+func orderOf(o PullOptions) order {
+	return order{root: o.Root, bytes: max(o.Bytes, -1), name: o.Name, get: o.Swarm}
+}
+
+// ride carries out an order, together with others that want the same.
+func (s *Store) ride(ctx context.Context, o order, limit int64, progress func(Progress)) (Content, error) {
+	if _, err := rootOf(o.root); err != nil {
 		return Content{}, err
 	}
-	bytes = max(bytes, -1)
-	report := &reporter{fn: o.Progress}
+	report := &reporter{fn: progress}
 	defer report.stop()
 	for {
-		if c, err := s.Get(root); err == nil && c.Complete {
-			if bytes >= 0 && c.Bytes != bytes {
-				return Content{}, wrongSize(root, c.Bytes, bytes)
+		if c, ok := s.here(o); ok {
+			if o.bytes >= 0 && c.Bytes != o.bytes {
+				return Content{}, wrongSize(o.root, c.Bytes, o.bytes)
 			}
 			return c, nil
 		}
-		f, on := s.board(ctx, root, bytes, name, get, report)
+		f, on := s.board(ctx, o, report)
+		if on {
+			f.meter.setLimit(limit)
+		}
 		select {
 		case <-f.done:
 		case <-ctx.Done():
 		}
 		if !on {
-			// It had been given up when we came; begin anew once it is gone.
+			// It had been given up when we came, or is for something else; begin anew
+			// once it is gone.
 			if ctx.Err() != nil {
-				return Content{}, stopped(ctx, name)
+				return Content{}, stopped(ctx, o.name)
 			}
 			continue
 		}
@@ -76,14 +117,14 @@ func (s *Store) Pull(ctx context.Context, o PullOptions) (Content, error) {
 		select {
 		case <-f.done:
 			if f.err != nil && ctx.Err() != nil {
-				return Content{}, stopped(ctx, name)
+				return Content{}, stopped(ctx, o.name)
 			}
-			if f.err == nil && bytes >= 0 && f.content.Bytes != bytes {
-				return Content{}, wrongSize(root, f.content.Bytes, bytes)
+			if f.err == nil && o.ranges == nil && o.bytes >= 0 && f.content.Bytes != o.bytes {
+				return Content{}, wrongSize(o.root, f.content.Bytes, o.bytes)
 			}
 			return f.content, f.err
 		default:
-			return Content{}, stopped(ctx, name)
+			return Content{}, stopped(ctx, o.name)
 		}
 	}
 }
@@ -98,16 +139,17 @@ func wrongSize(root cid.Cid, is, want int64) error {
 
 // flight is one running pull, shared by all who asked for it.
 type flight struct {
+	order
 	s      *Store
-	root   cid.Cid
-	bytes  int64
-	name   string
-	get    Swarm
 	cancel context.CancelCauseFunc
 	bad    atomic.Int64 // wrong blocks received
-	got    atomic.Int64 // bytes received
+	meter  *meter       // of a file of a set, that of the set
+	// fetched are inner nodes that came before there was a record to keep them for.
+	fetched map[digest][]byte
 	// arrived is when the last block did.
 	arrived clock
+	buffers sync.Pool // of leaves
+	lock    *flock.Flock
 
 	// done is closed when the pull is over; content and err are set by then.
 	done    chan struct{}
@@ -118,32 +160,40 @@ type flight struct {
 	callers int
 	part    *part // while leaves are being written
 
+	// room is held by whoever waits for room on the disk.
+	room sync.Mutex
+
 	mu      sync.Mutex
 	reports map[*reporter]bool
+	said    Progress
+	saidAt  time.Time
 }
 
 // board joins the pull of a root, or starts it. on is false when there is one
-// that everybody has left and that is about to end.
-func (s *Store) board(ctx context.Context, root cid.Cid, bytes int64, name string, get Swarm, r *reporter) (f *flight, on bool) {
+// that everybody has left and that is about to end, or one for something else.
+func (s *Store) board(ctx context.Context, o order, r *reporter) (f *flight, on bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	f = s.pulls[root]
+	f = s.pulls[o.root]
 	if f == nil {
 		run, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
-		f = &flight{s: s, root: root, bytes: bytes, name: name, get: get, cancel: cancel,
-			done: make(chan struct{}), reports: map[*reporter]bool{}}
-		s.pulls[root] = f
+		f = &flight{s: s, order: o, cancel: cancel, done: make(chan struct{}), reports: map[*reporter]bool{}}
+		if f.meter = new(meter); o.member != nil {
+			f.meter = o.member.set.meter
+		}
+		f.buffers.New = func() any { return make([]byte, s.layout.chunk) }
+		s.pulls[o.root] = f
 		// Its callers wait for it; the last one to leave ends it.
 		go func() {
 			defer cancel(nil)
 			content, err := f.run(run)
 			s.mu.Lock()
 			f.content, f.err = content, err
-			delete(s.pulls, root)
+			delete(s.pulls, o.root)
 			s.mu.Unlock()
 			close(f.done)
 		}()
-	} else if f.callers == 0 {
+	} else if f.callers == 0 || f.ranges != nil || o.ranges != nil || f.member != nil || o.member != nil {
 		return f, false
 	}
 	f.callers++
@@ -167,17 +217,64 @@ func (s *Store) leave(f *flight, r *reporter) (last bool) {
 	return f.callers == 0
 }
 
+// report tells those who asked for the pull how far it is.
 func (f *flight) report(p Progress) {
-	p.Fetched = f.got.Load()
 	f.mu.Lock()
+	now := time.Now()
+	soon := p.Phase == f.said.Phase && p.Why == f.said.Why && p.Done < p.Total && now.Sub(f.saidAt) < reportEvery
+	if soon {
+		f.mu.Unlock()
+		return
+	}
+	f.said, f.saidAt = p, now
 	reports := make([]*reporter, 0, len(f.reports))
 	for r := range f.reports {
 		reports = append(reports, r)
 	}
 	f.mu.Unlock()
+	p.Fetched, p.Left = f.meter.got.Load(), -1
+	if p.Phase == PhaseFetch || p.Phase == PhaseWait {
+		p.Rate, p.From = f.meter.now()
+		if p.Rate > 0 {
+			p.Left = time.Duration(float64(p.Total-p.Done) / p.Rate * float64(time.Second))
+		}
+	}
 	for _, r := range reports {
 		r.report(p)
 	}
+}
+
+// roomEvery is how often what needed room on the disk is tried again, and roomPatience
+// how long.
+const (
+	roomEvery    = time.Second
+	roomPatience = 24 * time.Hour
+)
+
+// withRoom does something that needs room on a disk, and where there is none,
+// says so and does it again until there is.
+func (f *flight) withRoom(ctx context.Context, q *part, do func() error) error {
+	err := do()
+	if !store.IsDiskFull(err) {
+		return err
+	}
+	f.room.Lock() // One tries for all.
+	defer f.room.Unlock()
+	tick := time.NewTicker(f.s.opt.roomEvery)
+	defer tick.Stop()
+	for began := time.Now(); time.Since(began) < roomPatience; {
+		if err = do(); !store.IsDiskFull(err) {
+			return err
+		}
+		f.arrived.touch() // Nobody else is to blame for the silence.
+		f.report(Progress{Phase: PhaseWait, Done: q.have(), Total: q.total, Why: err.Error()})
+		select {
+		case <-ctx.Done():
+			return err
+		case <-tick.C:
+		}
+	}
+	return err
 }
 
 // run is the pull from beginning to end.
@@ -193,7 +290,7 @@ func (f *flight) run(ctx context.Context) (Content, error) {
 	if cause := context.Cause(ctx); cause != nil {
 		err = cause
 	}
-	if errors.Is(err, ErrContentInvalid) || (store.IsDiskFull(err) && f.s.committed(rec) == 0) {
+	if errors.Is(err, ErrContentInvalid) && !errors.Is(err, errRange) || (store.IsDiskFull(err) && f.s.committed(rec) == 0) {
 		// Nothing of it can be used again, or nothing is there.
 		if drop := f.s.dropPartial(rec); drop != nil {
 			f.s.log.Warn("an unfinished pull could not be removed", "path", rec.Part, "error", drop)
@@ -206,7 +303,7 @@ func (f *flight) run(ctx context.Context) (Content, error) {
 // error, the content was found to be here.
 func (f *flight) begin(ctx context.Context) (*partial, Content, error) {
 	// Another pull may have ended just before this one began.
-	if content, err := f.s.Get(f.root); err == nil && content.Complete {
+	if content, ok := f.s.here(f.order); ok {
 		return nil, content, nil
 	}
 	if err := os.MkdirAll(f.s.dir, 0o700); err != nil {
@@ -226,18 +323,33 @@ func (f *flight) begin(ctx context.Context) (*partial, Content, error) {
 		return rec, Content{}, nil
 	}
 	if f.bytes >= 0 {
-		if _, err := f.s.newPlan(f.root, f.bytes); err != nil {
-			return nil, Content{}, err
-		}
 		if content, ok := f.adopt(ctx); ok {
 			return nil, content, nil
 		}
-		if err := f.askDisk(f.bytes); err != nil {
+	}
+	entries, err := f.directory(ctx)
+	if err != nil {
+		return nil, Content{}, err
+	}
+	if entries != nil && f.ranges == nil && f.member == nil {
+		rec, err := f.beginSet(entries)
+		return rec, Content{}, err
+	}
+	if f.bytes >= 0 {
+		if _, err := f.s.newPlan(f.root, f.bytes); err != nil {
 			return nil, Content{}, err
 		}
+		if f.ranges == nil {
+			if err := f.askDisk(f.bytes); err != nil {
+				return nil, Content{}, err
+			}
+		}
 	}
-	rec, err = f.s.newPartial(f.root, f.name, f.bytes)
-	return rec, Content{}, err
+	rec = &partial{Root: f.root, Name: f.name, Bytes: f.bytes, Dest: f.dest()}
+	if rec.Part, err = f.s.partName(f.name, f.root); err != nil {
+		return nil, Content{}, err
+	}
+	return rec, Content{}, f.s.newPartial(rec)
 }
 
 // adopt registers a file that lies already where the pull would put it, such as
@@ -283,10 +395,28 @@ func (f *flight) askDisk(need int64) error {
 
 // pull does what is left to do for a record.
 func (f *flight) pull(ctx context.Context, rec *partial) (Content, error) {
+	if rec.Set {
+		entries, err := f.directory(ctx)
+		if err == nil && entries == nil {
+			err = fmt.Errorf("%w: %s is no set of files", ErrContentInvalid, f.root)
+		}
+		if err != nil {
+			return Content{}, err
+		}
+		return f.pullSet(ctx, rec, entries)
+	}
+	if err := f.claim(rec); err != nil {
+		return Content{}, err
+	}
 	f.report(Progress{Phase: PhasePlan, Total: rec.Bytes})
 	p, err := f.plan(ctx, rec)
 	if err != nil {
 		return Content{}, err
+	}
+	if f.member != nil {
+		if err := f.checkTotal(p); err != nil {
+			return Content{}, err
+		}
 	}
 	if rec.Final != "" {
 		content, found, err := f.finish(rec, p)
@@ -295,24 +425,36 @@ func (f *flight) pull(ctx context.Context, rec *partial) (Content, error) {
 		}
 		rec.Final = "" // neither name exists any more: all over again
 	}
+	defer f.unlockPart()
 	q, err := f.openPart(rec, p)
 	if err != nil {
 		return Content{}, err
 	}
+	if f.member != nil && f.member.reserve {
+		return Content{CID: f.root, Bytes: p.bytes}, q.close()
+	}
 	f.setPart(q)
 	err = f.fill(ctx, q)
+	if err == nil {
+		err = f.withRoom(ctx, q, q.commit)
+	}
 	f.setPart(nil)
 	// Also after a failure: what was written need not be fetched again.
 	err = first(err, q.commit(), q.close())
-	if err != nil {
-		return Content{}, err
+	if err != nil || f.ranges != nil {
+		return Content{CID: f.root, Bytes: p.bytes, Path: rec.Part}, err
 	}
 	f.report(Progress{Phase: PhaseFinish, Done: p.bytes, Total: p.bytes})
 	rec.Final, rec.Stamp = f.finalName(), stampAt(rec.Part)
-	if err := f.s.savePartial(rec); err != nil {
-		return Content{}, err
-	}
-	content, found, err := f.finish(rec, p)
+	var content Content
+	var found bool
+	err = f.withRoom(ctx, q, func() (err error) {
+		if err := f.s.savePartial(rec); err != nil {
+			return err
+		}
+		content, found, err = f.finish(rec, p)
+		return err
+	})
 	if err == nil && !found {
 		err = fmt.Errorf("%s: %w: it changed while it was pulled", rec.Part, ErrFileChanged)
 	}
@@ -325,8 +467,29 @@ func (f *flight) setPart(q *part) {
 	f.part = q
 }
 
-// finalName is a name in the models folder that is free.
+// claim notes in the record where the file is to lie, if that is new.
+func (f *flight) claim(rec *partial) error {
+	if rec.Dest == f.dest() || rec.Final != "" { // It has come to its end already.
+		return nil
+	}
+	rec.Dest = f.dest()
+	return f.s.savePartial(rec)
+}
+
+// dest is where a file of a set is to lie, "" for one by itself.
+func (f *flight) dest() string {
+	if f.member == nil {
+		return ""
+	}
+	return f.member.dest
+}
+
+// finalName is a name in the models folder that is free, or the file's own in the
+// folder of its set.
 func (f *flight) finalName() string {
+	if f.member != nil {
+		return f.member.dest
+	}
 	base := filepath.Join(f.s.dir, fileName(f.name, f.root))
 	for n := 1; ; n++ {
 		path := base + ".gguf"
@@ -346,14 +509,15 @@ func (f *flight) finish(rec *partial, p *plan) (content Content, found bool, err
 		if stampAt(rec.Part) != rec.Stamp {
 			return Content{}, false, nil
 		}
-		if err := os.Rename(rec.Part, rec.Final); err != nil {
+		if err := giveName(rec.Part, rec.Final); err != nil {
 			return Content{}, true, unusable(f.s.dir, err)
 		}
 	}
-	if err := store.SyncDir(f.s.dir); err != nil {
+	if err := store.SyncDir(filepath.Dir(rec.Final)); err != nil {
 		return Content{}, true, unusable(f.s.dir, err)
 	}
-	done := &file{ID: rec.ID, Bytes: p.bytes, Path: rec.Final, Stamp: rec.Stamp, Pulled: true}
+	done := &file{ID: rec.ID, Bytes: p.bytes, Path: rec.Final, Stamp: rec.Stamp, Pulled: true,
+		Part: rec.Dest != "" && rec.Final == rec.Dest, Nested: rec.Dest != "" && rec.Final == rec.Dest}
 	err = f.s.register(done, p.leaves,
 		store.Write{Key: keyPull(rec.Root), Delete: true},
 		store.Write{Key: keyMaps(rec.Root), Delete: true})

@@ -5,27 +5,49 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
 
 	"github.com/ipfs/go-cid"
 
 	"relay/store"
 )
 
-// Remove forgets the content with that root, in all its places. With
-// deleteFiles it also deletes the files that were pulled; files that their owner
-// registered in place are never deleted. Blocks that other content shares stay.
+// Remove forgets the content with that root, in all its places; with a set go
+// its files, unless another set has them or they were added by themselves. With
+// deleteFiles it also deletes the files that were pulled and have not changed
+// since; files that their owner registered in place are never deleted. Blocks that
+// other content shares stay.
 //
 // It fails with ErrNotFound when there is no such content. A file that cannot be
 // deleted now is deleted at the next start.
 func (s *Store) Remove(root cid.Cid, deleteFiles bool) error {
 	s.tables.Lock()
 	defer s.tables.Unlock()
-	files := s.filesOf(root)
-	if len(files) == 0 {
+	sets, files := s.setsOf(root), s.filesOf(root)
+	alone := slices.DeleteFunc(slices.Clone(files), func(f *file) bool { return f.Part })
+	if len(sets)+len(alone) == 0 {
+		if len(files) > 0 {
+			return fmt.Errorf("content %s: %w by itself, only as part of a set; remove the set", root, ErrNotFound)
+		}
 		return fmt.Errorf("content %s: %w", root, ErrNotFound)
 	}
 	var errs []error
-	for _, f := range files {
+	for _, st := range sets {
+		begun, err := s.beginSetRemoval(st, deleteFiles)
+		if err == nil {
+			err = s.finishSetRemoval(begun)
+		}
+		errs = append(errs, err)
+	}
+	for _, f := range alone {
+		if s.wanted(f) {
+			part := *f
+			part.Part = true
+			errs = append(errs, s.saveFile(&part))
+			continue
+		}
 		errs = append(errs, s.removeFile(f, deleteFiles && f.Pulled))
 	}
 	return errors.Join(errs...)
@@ -44,8 +66,8 @@ func (s *Store) removeFile(f *file, del bool) error {
 	if del && store.IsDiskFull(err) {
 		// The very file may be what fills the disk. Without it the record is that
 		// of a file that vanished, which is no harm.
-		if err := s.opt.remove(f.Path); err != nil {
-			return unusable(s.dir, err)
+		if err := s.deleteOurs(f); err != nil {
+			return err
 		}
 		err = s.space.Apply([]store.Write{record})
 	}
@@ -53,7 +75,20 @@ func (s *Store) removeFile(f *file, del bool) error {
 		return err
 	}
 	s.forgetFile(f.ID)
-	return s.finishRemoval(&gone)
+	_, err = s.resumeRemoval(&gone)
+	return err
+}
+
+// deleteOurs deletes a pulled file if it is still the one that was pulled.
+func (s *Store) deleteOurs(f *file) error {
+	ours, _, err := f.look()
+	if err != nil || !ours {
+		return err
+	}
+	if err := s.opt.remove(f.Path); err != nil {
+		return unusable(f.home(), err)
+	}
+	return nil
 }
 
 // finishRemoval deletes what a file has in the tables. It may be repeated after
@@ -63,6 +98,9 @@ func (s *Store) finishRemoval(f *file) error {
 		if err := s.opt.remove(f.Path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return unusable(s.dir, err)
 		}
+	}
+	if f.Pulled && f.Nested {
+		os.Remove(filepath.Dir(f.Path)) // with the last file in it, and not before
 	}
 	if err := s.dropTables(f.ID, f.Root, f.Bytes); err != nil {
 		return err

@@ -28,6 +28,15 @@ type memSpace struct {
 
 func newMemSpace() *memSpace { return &memSpace{data: map[string]string{}, left: -1} }
 
+// copy is another space with the same in it.
+func (m *memSpace) copy() *memSpace {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	c := newMemSpace()
+	c.data = maps.Clone(m.data)
+	return c
+}
+
 func (m *memSpace) Get(key []byte) ([]byte, bool, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

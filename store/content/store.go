@@ -37,12 +37,17 @@ type Options struct {
 	allocate    func(f *os.File, size int64) error
 	sync        func(f *os.File) error
 	remove      func(path string) error
+	now         func() time.Time
 	commitBytes int64
 	commitEvery time.Duration
+	roomEvery   time.Duration
+	holderStall time.Duration
 }
 
 const (
 	defaultStall = time.Minute
+	// A holder that sends nothing for that long loses its range.
+	defaultHolderStall = 5 * time.Second
 	// A pull's bitmap is committed after this many bytes, or that long.
 	defaultCommitBytes = 256 << 20
 	defaultCommitEvery = 5 * time.Second
@@ -86,11 +91,20 @@ func (o Options) withDefaults() Options {
 	if o.remove == nil {
 		o.remove = os.Remove
 	}
+	if o.now == nil {
+		o.now = time.Now
+	}
 	if o.commitBytes == 0 {
 		o.commitBytes = defaultCommitBytes
 	}
 	if o.commitEvery == 0 {
 		o.commitEvery = defaultCommitEvery
+	}
+	if o.roomEvery == 0 {
+		o.roomEvery = roomEvery
+	}
+	if o.holderStall == 0 {
+		o.holderStall = defaultHolderStall
 	}
 	return o
 }
@@ -112,6 +126,8 @@ type Store struct {
 	// mu guards what follows and is never held while anything waits.
 	mu     sync.RWMutex
 	files  map[uint64]*file
+	paths  map[string]*file // the files by their paths
+	sets   map[uint64]*set
 	lastID uint64
 	pulls  map[cid.Cid]*flight
 }
@@ -129,7 +145,8 @@ func New(opt Options) (*Store, error) {
 	}
 	s := &Store{
 		opt: opt, dir: dir, layout: opt.layout, log: opt.Logger, space: opt.Space,
-		files: map[uint64]*file{}, pulls: map[cid.Cid]*flight{},
+		files: map[uint64]*file{}, paths: map[string]*file{}, sets: map[uint64]*set{},
+		pulls: map[cid.Cid]*flight{},
 	}
 	if err := s.load(); err != nil {
 		return nil, err
@@ -164,32 +181,33 @@ func (s *Store) pulledInto(dir string) (bool, error) {
 		}
 	}
 	for _, f := range append(removals, s.pulledFiles()...) {
-		if f.Pulled && filepath.Dir(f.Path) == dir {
+		if f.Pulled && f.home() == dir {
 			return true, nil
 		}
 	}
 	return false, nil
 }
 
-// load reads the file table and finishes removals, and takes back additions,
-// that were cut off.
+// top is what lies of a pulled file in the models folder: itself, or the folder
+// that was made for its set.
+func (f *file) top() string {
+	if f.Nested {
+		return filepath.Dir(f.Path)
+	}
+	return f.Path
+}
+
+// home is the models folder that a pulled file lies in.
+func (f *file) home() string { return filepath.Dir(f.top()) }
+
+// load reads the tables of files and sets, and finishes removals, and takes back
+// additions, that were cut off.
 func (s *Store) load() error {
-	var cutOff []*file
-	err := s.space.Scan([]byte{tableFiles}, func(_, value []byte) error {
-		f, err := parseFile(value)
-		if err != nil {
-			s.log.Warn("a record of a file cannot be read and is left alone", "error", err)
-			return nil
-		}
-		s.lastID = max(s.lastID, f.ID)
-		switch f.State {
-		case stateWhole:
-			s.files[f.ID] = f
-		case stateAdding, stateRemoving:
-			cutOff = append(cutOff, f)
-		}
-		return nil
-	})
+	files, err := s.loadFiles()
+	if err != nil {
+		return err
+	}
+	sets, unreadable, err := s.loadSets()
 	if err != nil {
 		return err
 	}
@@ -210,7 +228,7 @@ func (s *Store) load() error {
 	}
 	s.tables.Lock()
 	defer s.tables.Unlock()
-	for _, f := range cutOff {
+	for _, f := range files {
 		if f.State == stateAdding && pulling[f.ID] {
 			// The pull writes the same references again; its inner nodes must stay.
 			if err := s.space.Apply([]store.Write{{Key: keyFile(f.ID), Delete: true}}); err != nil {
@@ -222,10 +240,63 @@ func (s *Store) load() error {
 			s.log.Warn("removal could not be finished", "path", f.Path, "error", err)
 		}
 	}
+	for _, st := range sets {
+		if err := s.finishSetRemoval(st); err != nil {
+			s.log.Warn("removal of a set could not be finished", "path", st.Dir, "error", err)
+		}
+	}
+	if !unreadable {
+		s.dropParts(s.strayParts())
+	}
 	return nil
 }
 
-// nextID gives out an id that no file or pull ever had. The write makes it
+// loadFiles reads the table of files and returns those whose addition or removal
+// was cut off.
+func (s *Store) loadFiles() (cutOff []*file, err error) {
+	err = s.space.Scan([]byte{tableFiles}, func(_, value []byte) error {
+		f, err := parseFile(value)
+		if err != nil {
+			s.log.Warn("a record of a file cannot be read and is left alone", "error", err)
+			return nil
+		}
+		s.lastID = max(s.lastID, f.ID)
+		switch f.State {
+		case stateWhole:
+			s.setFile(f)
+		case stateAdding, stateRemoving:
+			cutOff = append(cutOff, f)
+		}
+		return nil
+	})
+	return cutOff, err
+}
+
+// loadSets reads the table of sets and returns those whose removal was cut off,
+// and whether there is one that cannot be read.
+func (s *Store) loadSets() (cutOff []*set, unreadable bool, err error) {
+	err = s.space.Scan([]byte{tableSets}, func(_, value []byte) error {
+		st, err := s.parseSet(value)
+		if err != nil {
+			s.log.Warn("a record of a set cannot be read and is left alone", "error", err)
+			unreadable = true
+			return nil
+		}
+		s.lastID = max(s.lastID, st.ID)
+		switch st.State {
+		case stateWhole:
+			s.setSet(st)
+		case stateRemoving:
+			cutOff = append(cutOff, st)
+		default:
+			unreadable = true
+		}
+		return nil
+	})
+	return cutOff, unreadable, err
+}
+
+// nextID gives out an id that no file, set or pull ever had. The write makes it
 // durable and belongs into the same Apply as its first use.
 func (s *Store) nextID() (uint64, store.Write) {
 	s.mu.Lock()
@@ -237,13 +308,23 @@ func (s *Store) nextID() (uint64, store.Write) {
 func (s *Store) setFile(f *file) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.files[f.ID] = f
+	s.unlist(s.files[f.ID])
+	s.files[f.ID], s.paths[f.Path] = f, f
 }
 
 func (s *Store) forgetFile(id uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.unlist(s.files[id])
 	delete(s.files, id)
+}
+
+// unlist takes a file out of the list of paths, unless another has its path by
+// now. The caller holds mu.
+func (s *Store) unlist(f *file) {
+	if f != nil && s.paths[f.Path] == f {
+		delete(s.paths, f.Path)
+	}
 }
 
 func (s *Store) fileByID(id uint64) *file {
@@ -255,12 +336,7 @@ func (s *Store) fileByID(id uint64) *file {
 func (s *Store) fileByPath(path string) *file {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	for _, f := range s.files {
-		if f.Path == path {
-			return f
-		}
-	}
-	return nil
+	return s.paths[path]
 }
 
 // unusable says why the models folder cannot be used.

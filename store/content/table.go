@@ -13,6 +13,7 @@ import (
 // The tables, by the first byte of the key:
 //
 //	f id            a file: path, stamp, root, state
+//	s id            a set of files: folder, root, state
 //	n digest        an inner node's bytes
 //	u digest id     that file's DAG has that inner node
 //	b digest id     that file has that leaf: length and offsets
@@ -20,9 +21,12 @@ import (
 //	m root          its bitmaps
 //	c               the last id given out
 //
-// There is no table from a file to its leaves: its DAG says which they are.
+// There is no table from a file to its leaves: its DAG says which they are. Nor
+// from a set to its files: the block of its directory, an inner node like others,
+// names them, and a file is found by its path.
 const (
 	tableFiles  = 'f'
+	tableSets   = 's'
 	tableNodes  = 'n'
 	tableUses   = 'u'
 	tableLeaves = 'b'
@@ -40,6 +44,10 @@ type Space interface {
 
 func keyFile(id uint64) []byte {
 	return binary.BigEndian.AppendUint64([]byte{tableFiles}, id)
+}
+
+func keySet(id uint64) []byte {
+	return binary.BigEndian.AppendUint64([]byte{tableSets}, id)
 }
 
 func keyNode(d digest) []byte { return append([]byte{tableNodes}, d[:]...) }
@@ -64,30 +72,39 @@ func splitKey(key []byte) (d digest, id uint64, ok bool) {
 	return digest(key[1 : 1+len(d)]), binary.BigEndian.Uint64(key[1+len(d):]), true
 }
 
-// fileState says how far a file's tables are.
-type fileState string
+// tableState says how far the tables of a file or a set are.
+type tableState string
 
 const (
 	// stateAdding: references are being written; nobody may follow them.
-	stateAdding fileState = "adding"
+	stateAdding tableState = "adding"
 	// stateWhole: every block has its reference.
-	stateWhole fileState = "whole"
+	stateWhole tableState = "whole"
 	// stateRemoving: references are being deleted.
-	stateRemoving fileState = "removing"
+	stateRemoving tableState = "removing"
 )
 
 // file is one registered file. Records in memory are never changed, only
 // replaced.
 type file struct {
-	ID    uint64    `json:"id"`
-	Root  cid.Cid   `json:"-"`
-	Bytes int64     `json:"bytes"`
-	Path  string    `json:"-"`
-	Stamp stamp     `json:"stamp"`
-	State fileState `json:"state"`
+	ID    uint64     `json:"id"`
+	Root  cid.Cid    `json:"-"`
+	Bytes int64      `json:"bytes"`
+	Path  string     `json:"-"`
+	Stamp stamp      `json:"stamp"`
+	State tableState `json:"state"`
 	// Pulled files are relay's own; others belong to their owner and are never
 	// deleted.
 	Pulled bool `json:"pulled,omitempty"`
+	// Part says that it is here only as part of a set, not by itself.
+	Part bool `json:"part,omitempty"`
+	// Nested says that its folder was made for the set that it was pulled with.
+	Nested bool `json:"nested,omitempty"`
+	// Damaged says that other bytes were found in it under the same stamp.
+	Damaged bool `json:"damaged,omitempty"`
+	// Used is when it was last added, pulled or touched, in Unix nanoseconds; 0 in
+	// records of a relay that did not note it.
+	Used int64 `json:"used,omitempty"`
 	// Delete the file itself too, in stateRemoving.
 	Delete bool `json:"delete,omitempty"`
 

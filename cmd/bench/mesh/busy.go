@@ -11,6 +11,7 @@ import (
 	"runtime"
 	"time"
 
+	"relay/cmd/bench/figure"
 	"relay/cmd/lab"
 	"relay/cmd/stage"
 )
@@ -41,7 +42,7 @@ func falseSuspects(ctx context.Context) error {
 			}
 			hogs = append(hogs, hog)
 		}
-		say("%d cores are busy for %s; %d peers watch one another", len(hogs), *busyFor, len(peers))
+		figure.Say("%d cores are busy for %s; %d peers watch one another", len(hogs), *busyFor, len(peers))
 		began := time.Now()
 		for _, hog := range hogs {
 			_ = hog.Wait() // Killed when its time is over.
@@ -54,7 +55,7 @@ func falseSuspects(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		value("false_suspects_per_hour", float64(after-before)/took.Hours(), "1/h")
+		figure.Value("false_suspects_per_hour", float64(after-before)/took.Hours(), "1/h")
 		return nil
 	})
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 	ma "github.com/multiformats/go-multiaddr"
 
+	"relay/cmd/bench/figure"
 	"relay/cmd/stage"
 	"relay/p2p"
 	"relay/p2p/liveness"
@@ -56,7 +57,7 @@ func converging(ctx context.Context) (err error) {
 		}
 		running.Go(func() {
 			if failed := n.Run(ctx); failed != nil {
-				say("a peer ended: %v", failed)
+				figure.Say("a peer ended: %v", failed)
 			}
 		})
 		all = append(all, n)
@@ -71,7 +72,7 @@ func converging(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	say("%d peers are connected; %d writes", nodes, writes)
+	figure.Say("%d peers are connected; %d writes", nodes, writes)
 	var took []float64
 	for i := range writes {
 		t, err := spread(ctx, all, all[rand.IntN(nodes)], i)
@@ -80,14 +81,14 @@ func converging(ctx context.Context) (err error) {
 		}
 		took = append(took, t)
 		if t > slowWrite {
-			say("write %d took %.1f s", i, t)
+			figure.Say("write %d took %.1f s", i, t)
 		}
 		if err := pass(ctx, between); err != nil {
 			return err
 		}
 	}
-	say("median %.3f s, longest %.3f s", median(took), rank(took, 1))
-	value("converge_p99_s_50", p99(took), "s")
+	figure.Say("median %.3f s, longest %.3f s", figure.Median(took), figure.Rank(took, 1))
+	figure.Value("converge_p99_s_50", p99(took), "s")
 	return nil
 }
 

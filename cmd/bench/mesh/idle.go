@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"relay/cmd/bench/figure"
 	"relay/cmd/lab"
 	"relay/cmd/stage"
 )
@@ -57,7 +58,7 @@ func idling(ctx context.Context) error {
 			if err := allAlive(ctx, peers); err != nil {
 				return err
 			}
-			say("%d peers are connected; they settle for %s and are counted for %s", n, settling, counting)
+			figure.Say("%d peers are connected; they settle for %s and are counted for %s", n, settling, counting)
 			if err := pass(ctx, settling); err != nil {
 				return err
 			}
@@ -73,12 +74,12 @@ func idling(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			value(fmt.Sprintf("idle_bytes_s_%d", n), float64(after-before)/seconds(began)/float64(n), "B/s")
+			figure.Value(fmt.Sprintf("idle_bytes_s_%d", n), float64(after-before)/seconds(began)/float64(n), "B/s")
 			memory, err := resident(peers)
 			if err != nil {
 				return err
 			}
-			value(fmt.Sprintf("memory_mib_%d", n), memory/(1<<20), "MiB")
+			figure.Value(fmt.Sprintf("memory_mib_%d", n), memory/(1<<20), "MiB")
 		}
 		return nil
 	})

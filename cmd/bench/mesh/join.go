@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"time"
 
+	"relay/cmd/bench/figure"
 	"relay/cmd/stage"
 )
 
@@ -61,7 +62,7 @@ func joining(ctx context.Context) (err error) {
 		}); err != nil {
 			return err
 		}
-		say("%s answers after %.2f s", name, first)
+		figure.Say("%s answers after %.2f s", name, first)
 		took = append(took, first)
 		if _, err := s.Relay(ctx, attic, "model", "rm", "demo"); err != nil {
 			return err
@@ -71,6 +72,6 @@ func joining(ctx context.Context) (err error) {
 		}
 		<-p.Ended()
 	}
-	value("join_to_first_answer_s", median(took), "s")
+	figure.Value("join_to_first_answer_s", figure.Median(took), "s")
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"relay/cmd/bench/figure"
 	"relay/cmd/lab"
 	"relay/cmd/stage"
 )
@@ -50,7 +51,7 @@ func silences(ctx context.Context) error {
 					return err
 				}
 				suspect, gone = append(suspect, suspected), append(gone, went)
-				say("%s of %s: suspect after %.2f s, gone after %.2f s", kind.name, victim.Name, suspected, went)
+				figure.Say("%s of %s: suspect after %.2f s, gone after %.2f s", kind.name, victim.Name, suspected, went)
 				if kind.rise != nil {
 					err = kind.rise(victim)
 				} else {
@@ -64,12 +65,12 @@ func silences(ctx context.Context) error {
 				}
 			}
 			for name, list := range map[string][]float64{"suspect_s": suspect, "gone_s": gone} {
-				value(name+"_"+kind.name, p99(list), "s")
+				figure.Value(name+"_"+kind.name, p99(list), "s")
 				worst[name] = max(worst[name], p99(list))
 			}
 		}
-		value("suspect_s", worst["suspect_s"], "s")
-		value("gone_s", worst["gone_s"], "s")
+		figure.Value("suspect_s", worst["suspect_s"], "s")
+		figure.Value("gone_s", worst["gone_s"], "s")
 		return nil
 	})
 }

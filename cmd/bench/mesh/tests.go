@@ -5,16 +5,16 @@ package main
 import (
 	"context"
 	"fmt"
-	"os"
-	"os/exec"
 	"regexp"
 	"strconv"
+
+	"relay/cmd/bench/figure"
 )
 
 // comparing: what two peers say to one another for each record that one of them
 // lacks, of a thousand. From the benchmark of the tables.
 func comparing(ctx context.Context) error {
-	out, err := goTest(ctx, "p2p/record", "-run", "^$", "-bench", "^BenchmarkSync$", "-benchtime", "3x")
+	out, err := figure.GoTest(ctx, "p2p/record", nil, "-run", "^$", "-bench", "^BenchmarkSync$", "-benchtime", "3x")
 	if err != nil {
 		return err
 	}
@@ -31,20 +31,20 @@ func comparing(ctx context.Context) error {
 		if differ == 0 {
 			continue
 		}
-		value("sync_bytes_per_change_"+m[1], total/differ, "B")
+		figure.Value("sync_bytes_per_change_"+m[1], total/differ, "B")
 		worst = max(worst, total/differ)
 	}
 	if worst == 0 {
 		return fmt.Errorf("the benchmark printed no figure: %s", out)
 	}
-	value("sync_bytes_per_change", worst, "B")
+	figure.Value("sync_bytes_per_change", worst, "B")
 	return nil
 }
 
 // simulating: what 200 peers on a simulated network send when nothing happens.
 // The test prints its own line.
 func simulating(ctx context.Context) error {
-	out, err := goTest(ctx, "p2p", "-run", "^TestIdle200$", "-count", "1")
+	out, err := figure.GoTest(ctx, "p2p", []string{"RELAY_BENCH_IDLE=1"}, "-run", "^TestIdle200$", "-count", "1")
 	if err != nil {
 		return err
 	}
@@ -56,18 +56,4 @@ func simulating(ctx context.Context) error {
 		fmt.Println(line)
 	}
 	return nil
-}
-
-// goTest runs tests in the folder of their package: elsewhere go shows nothing of
-// what they print.
-func goTest(ctx context.Context, folder string, args ...string) (string, error) {
-	cmd := exec.CommandContext(ctx, "go", append([]string{"test"}, args...)...)
-	cmd.Dir = folder
-	cmd.Env = append(os.Environ(), "RELAY_BENCH_IDLE=1")
-	cmd.Stderr = os.Stderr
-	out, err := cmd.Output()
-	if err != nil {
-		return "", fmt.Errorf("%v: %w: %s", cmd.Args, err, out)
-	}
-	return string(out), nil
 }

@@ -3,31 +3,16 @@ package content
 import (
 	"encoding/binary"
 	"errors"
-	"math/bits"
 	"slices"
+
+	"relay/store/content/leases"
 )
-
-// bitmap is a set of leaf indices.
-type bitmap []uint64
-
-func newBitmap(n int) bitmap { return make(bitmap, (n+63)/64) }
-
-func (b bitmap) has(i int) bool { return b[i/64]&(1<<(i%64)) != 0 }
-func (b bitmap) set(i int)      { b[i/64] |= 1 << (i % 64) }
-
-func (b bitmap) count() int {
-	n := 0
-	for _, w := range b {
-		n += bits.OnesCount64(w)
-	}
-	return n
-}
 
 // marks is what is committed of a pull: the leaves that are on disk for sure, and
 // those that may have been written since and must be hashed again after a crash.
 // No other leaf was ever written.
 type marks struct {
-	done  bitmap
+	done  leases.Set
 	tried []uint32
 }
 
@@ -54,7 +39,7 @@ var errMaps = errors.New("the bitmap of a pull cannot be read")
 
 // parseMaps reads what encode wrote for that many leaves.
 func parseMaps(value []byte, leaves int) (marks, error) {
-	m := marks{done: newBitmap(leaves)}
+	m := marks{done: leases.NewSet(leaves)}
 	if len(value) == 0 || value[0] != mapsVersion {
 		return m, errMaps
 	}
