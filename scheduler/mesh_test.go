@@ -79,6 +79,7 @@ type fakePeer struct {
 	files    map[cid.Cid]content.Content
 	partials map[cid.Cid]content.Partial
 	rest     chan struct{} // The rest of one content that is being pulled comes.
+	limit    int64         // Of the last pull.
 	diskFree func() uint64 // nil where there is always room.
 	lend     uint64
 	table    *record.Table
@@ -445,7 +446,7 @@ func (p *fakePeer) Add(_ context.Context, paths []string, progress func(content.
 func (p *fakePeer) Pull(ctx context.Context, o content.PullOptions) (content.Content, error) {
 	part := content.Partial{CID: o.Root, Name: o.Name, Bytes: o.Bytes, Done: o.Bytes / 2, Running: true}
 	p.filesMu.Lock()
-	p.partials[o.Root] = part
+	p.partials[o.Root], p.limit = part, o.Limit
 	p.filesMu.Unlock()
 	o.Progress(content.Progress{Phase: content.PhaseFetch, Done: part.Done, Total: part.Bytes, Fetched: part.Done, Rate: float64(part.Done),
 		From: []content.Source{{Name: "b", Bytes: part.Done, Rate: 1}}})
@@ -535,6 +536,7 @@ type fakeEngine struct {
 	life    time.Duration // After which they die; 0 means never.
 	running map[*fakeProcess]bool
 	started int
+	last    Launch
 	used    uint64 // Memory of what runs.
 	most    uint64
 }
@@ -547,6 +549,7 @@ func (e *fakeEngine) Devices(context.Context) ([]Device, error) { return nil, ni
 
 func (e *fakeEngine) Start(ctx context.Context, l Launch) (Process, error) {
 	e.mu.Lock()
+	e.last = l
 	fail, load, life := e.fail, cmp.Or(e.load, loadTime), e.life
 	e.started++
 	if e.fails > 0 && e.started >= e.fails {

@@ -64,7 +64,7 @@ func TestScripts(t *testing.T) {
 			if bin := os.Getenv("RELAY_LLAMA_BIN"); bin != "" {
 				e.Setenv("RELAY_LLAMA_BIN", bin)
 			}
-			e.Values[stageKey{}] = &stage{peers: map[string]*peerProcess{}, ports: map[string]int{}, p2p: map[string]int{}, answers: map[string]chan answer{}}
+			e.Values[stageKey{}] = &stage{peers: map[string]*peerProcess{}, ports: map[string]int{}, p2p: map[string]int{}, answers: map[string]chan answer{}, begun: map[string]chan ending{}}
 			e.Defer(func() { stageOf(e.Values).end() })
 			return nil
 		},
@@ -72,6 +72,7 @@ func TestScripts(t *testing.T) {
 			"up": cmdUp, "start": cmdStart, "said": cmdSaid, "code": cmdCode, "deaf": cmdDeaf,
 			"freeze": cmdFreeze, "thaw": cmdThaw, "ask": cmdAsk, "answered": cmdAnswered, "quit": cmdQuit, "on": cmdOn, "crash": cmdCrash, "down": cmdDown, "eventually": cmdEventually,
 			"chat": cmdChat, "http": cmdHTTP, "gone": cmdGone, "invite": cmdInvite, "json": cmdJSON, "holdport": cmdHoldPort, "truncate": cmdTruncate, "killengine": cmdKillEngine, "tmpfs": cmdTmpfs, "recoverycode": cmdRecoveryCode, "ended": cmdEnded, "engines": cmdEngines,
+			"begin": cmdBegin, "finish": cmdFinish, "split": cmdSplit, "projector": cmdProjector, "fatten": cmdFatten,
 		},
 	})
 }
@@ -86,6 +87,7 @@ type stage struct {
 	closed  []io.Closer
 	frozen  []*os.Process
 	answers map[string]chan answer // By the peer that was asked.
+	begun   map[string]chan ending // Commands in the background.
 }
 
 // answer is that of a question which was asked in the background.
@@ -136,7 +138,7 @@ func (s *stage) end() {
 // environ is the script's environment with the state folder of one peer.
 func environ(ts *testscript.TestScript, name string) []string {
 	var env []string
-	for _, key := range []string{"PATH", "HOME", "TMPDIR", "XDG_CACHE_HOME", "RELAY_API_KEY", "RELAY_LLAMA_BIN", "RELAY_MODELS_DIR", "RELAY_DEBUG", "SYSTEMROOT"} {
+	for _, key := range []string{"PATH", "HOME", "TMPDIR", "XDG_CACHE_HOME", "RELAY_API_KEY", "RELAY_LLAMA_BIN", "RELAY_MODELS_DIR", "RELAY_MODELS_MAX", "RELAY_CACHE_MAX", "RELAY_DEBUG", "SYSTEMROOT"} {
 		if v := ts.Getenv(key); v != "" {
 			env = append(env, key+"="+v)
 		}
@@ -382,20 +384,25 @@ func runOn(ts *testscript.TestScript, name string, args []string) (code int, std
 }
 
 func runAs(ts *testscript.TestScript, name, path string, args []string) (code int, stdout, stderr string) {
+	code, stdout, stderr, err := runCommand(environ(ts, name), ts.MkAbs("."), path, args)
+	if err != nil {
+		ts.Fatalf("relay %s: %v", strings.Join(args, " "), err)
+	}
+	return code, stdout, stderr
+}
+
+// runCommand fails only where the command could not be run.
+func runCommand(env []string, dir, path string, args []string) (code int, stdout, stderr string, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 	defer cancel()
 	var out, errs bytes.Buffer
 	cmd := exec.CommandContext(ctx, path, args...)
-	cmd.Env, cmd.Stdout, cmd.Stderr, cmd.Dir = environ(ts, name), &out, &errs, ts.MkAbs(".")
-	err := cmd.Run()
-	var exit *exec.ExitError
-	switch {
-	case errors.As(err, &exit):
-		code = exit.ExitCode()
-	case err != nil:
-		ts.Fatalf("relay %s: %v", strings.Join(args, " "), err)
+	cmd.Env, cmd.Stdout, cmd.Stderr, cmd.Dir = env, &out, &errs, dir
+	err = cmd.Run()
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
+		code, err = exit.ExitCode(), nil
 	}
-	return code, out.String(), errs.String()
+	return code, out.String(), errs.String(), err
 }
 
 // eventually SECONDS NAME relay ARGS… runs a command until it succeeds;
@@ -445,6 +452,7 @@ func cmdJSON(ts *testscript.TestScript, neg bool, args []string) {
 
 // checkStatus knows these keys: alive, models, holders, serving (names of the
 // peers that have a ready replica), admins, mesh, replicas (states), inflight,
+// pinned, partly (names), pulls (unfinished ones on its machine, with running or stopped),
 // wiping, behind (names of the peers that are, or do not answer), state:PEER,
 // trust:PEER, label:PEER:KEY.
 func checkStatus(ts *testscript.TestScript, name, key, want string) error {
@@ -460,9 +468,17 @@ func checkStatus(ts *testscript.TestScript, name, key, want string) error {
 			Labels                 map[string]string
 		}
 		Wiping []struct{ Name string }
+		Disk   struct {
+			Unfinished []struct {
+				Name    string
+				Running bool
+			}
+		}
 		Models []struct {
 			Name     string
 			Holders  []string
+			Partly   []string
+			Pinned   bool
 			Replicas []struct {
 				Peer, State, Reason string
 				InFlight            *int
@@ -491,12 +507,25 @@ func checkStatus(ts *testscript.TestScript, name, key, want string) error {
 	for _, p := range s.Wiping {
 		wiping = append(wiping, p.Name)
 	}
-	var models, holders, serving, states []string
+	var models, pinned, holders, partly, pulls, serving, states []string
+	for _, p := range s.Disk.Unfinished {
+		state := "stopped"
+		if p.Running {
+			state = "running"
+		}
+		pulls = append(pulls, p.Name+":"+state)
+	}
 	inFlight := 0
 	for _, m := range s.Models {
 		models = append(models, m.Name)
 		for _, h := range m.Holders {
 			holders = append(holders, names[h])
+		}
+		if m.Pinned {
+			pinned = append(pinned, m.Name)
+		}
+		for _, h := range m.Partly {
+			partly = append(partly, names[h])
 		}
 		for _, r := range m.Replicas {
 			states = append(states, r.State)
@@ -513,7 +542,7 @@ func checkStatus(ts *testscript.TestScript, name, key, want string) error {
 		"wiping": strings.Join(wiping, ","), "behind": strings.Join(behind, ","),
 		"alive": strconv.Itoa(alive), "models": strings.Join(models, ","), "holders": strings.Join(holders, ","),
 		"serving": strings.Join(serving, ","), "admins": strconv.Itoa(len(s.Mesh.Admins)), "mesh": s.Mesh.Name, "replicas": strings.Join(states, ","),
-		"inflight": strconv.Itoa(inFlight),
+		"inflight": strconv.Itoa(inFlight), "partly": strings.Join(partly, ","), "pinned": strings.Join(pinned, ","), "pulls": strings.Join(pulls, ","),
 	})
 	if got := facts[key]; got != want {
 		return fmt.Errorf("%s is %q, not %q", key, got, want)
