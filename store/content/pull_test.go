@@ -490,11 +490,11 @@ func TestSlowButMovingIsNotStalled(t *testing.T) {
 	data := randomBytes(1, 16*100)
 	p, held := holder(t, data)
 	opt := testOptions(t, newMemSpace())
-	opt.Stall = 150 * time.Millisecond
+	opt.Stall = 500 * time.Millisecond
 	to := newStore(t, opt)
-	// One block each 5 ms over all requests: each request takes far longer than
+	// One block each 20 ms over all requests: each request takes far longer than
 	// the stall limit, the pull never stands still.
-	tick := time.NewTicker(5 * time.Millisecond)
+	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	p.reply = func(_ int, b blocks.Block) []blocks.Block { <-tick.C; return []blocks.Block{b} }
 	if _, err := pullFrom(t.Context(), to, held.CID, 1600, "m", p, nil); err != nil {
