@@ -116,5 +116,6 @@ func (p *planned) Have(context.Context, cid.Cid) ([]byte, bool, error) { return 
 
 func (p *planned) Range(ctx context.Context, _ cid.Cid, _, _ int64, _ bool) (io.ReadCloser, error) {
 	p.asked()
+	<-ctx.Done()
 	return nil, ctx.Err()
 }
