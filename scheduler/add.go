@@ -188,7 +188,7 @@ func (s *Scheduler) readFiles(o AddOptions) (f modelFiles, err error) {
 		return f, err
 	}
 	if !f.projector.Projector || len(f.projector.Parts) > 0 {
-		return f, Errorf(FileInvalid, "%s is no projector: its header says %q, where a projector's says \"clip\"", o.Projector, f.projector.Arch)
+		return f, Errorf(FileInvalid, "%s is no projector: its header says %q, of kind %s", o.Projector, f.projector.Arch, f.projector.Kind)
 	}
 	f.projectorBytes, err = sizeOf(o.Projector)
 	return f, err
@@ -233,11 +233,17 @@ func (s *Scheduler) define(o AddOptions, f modelFiles) (Model, error) {
 	if f.projectorPath != "" && m.Kind != "chat" {
 		return m, Errorf(InvalidRequest, "a projector is for a model that chats, and this one is to %s", m.Kind)
 	}
-	need, err := h.Need(m.Context, m.Slots)
-	if err != nil {
-		return m, Errorf(FileInvalid, "the memory that this model needs cannot be worked out: %w", err)
+	headers := []Header{h}
+	if f.projectorPath != "" { // One process reads both.
+		headers = append(headers, f.projector)
 	}
-	m.Need = need + uint64(f.projectorBytes) // Its weights.
+	for _, h := range headers {
+		need, err := h.Need(m.Context, m.Slots)
+		if err != nil {
+			return m, Errorf(FileInvalid, "the memory that this model needs cannot be worked out: %w", err)
+		}
+		m.Need += need
+	}
 	return m, nil
 }
 

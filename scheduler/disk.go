@@ -44,7 +44,7 @@ func (c CapUse) over() bool { return c.Cap > 0 && c.Used > c.Cap }
 
 // DiskUse adds up what models take here.
 func (s *Scheduler) DiskUse() DiskUse {
-	u := DiskUse{Models: CapUse{Cap: s.ModelsMax}, Cache: CapUse{Cap: s.CacheMax}, Unfinished: s.unfinished(), machine: s.Mesh.NameOf(s.Mesh.Self())}
+	u := DiskUse{Models: CapUse{Cap: s.ModelsMax}, Cache: CapUse{Cap: s.CacheMax}, Unfinished: s.unfinished(s.newView()), machine: s.Mesh.NameOf(s.Mesh.Self())}
 	u.Free, u.Total, _ = s.Disk() // Who measures says what fails.
 	for _, c := range s.Content.List() {
 		if !c.Complete {

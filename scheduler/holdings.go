@@ -33,9 +33,13 @@ func (s *Scheduler) publishHoldings() error {
 	s.holding.Lock()
 	defer s.holding.Unlock()
 	here, gone := map[string]Holding{}, map[string]Holding{}
-	for _, p := range s.unfinished() {
+	partials, err := s.Content.Partials()
+	if err != nil {
+		return err
+	}
+	for _, p := range partials {
 		if p.Done > 0 && p.Bytes > 0 {
-			here[p.CID] = Holding{Bytes: p.Bytes, Pulled: true}
+			here[p.CID.String()] = Holding{Bytes: p.Bytes, Pulled: true}
 		}
 	}
 	for _, c := range s.Content.List() {

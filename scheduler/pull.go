@@ -149,7 +149,10 @@ func (t *telling) note(p content.Progress) {
 	defer t.mu.Unlock()
 	if !t.told && p.Phase == content.PhaseFetch && p.Done > 0 {
 		t.told = true
-		t.due <- struct{}{}
+		select {
+		case t.due <- struct{}{}:
+		default: // It is about to be told.
+		}
 	}
 }
 
@@ -330,11 +333,13 @@ func stopText(m *modelView, err error) error {
 
 // PullState is an unfinished pull on this machine.
 type PullState struct {
-	// Name is that of the model, CID the root of what is pulled of it, and Path
-	// where it is written.
+	// Name is the one that it was begun with, CID the root of what is pulled, and
+	// Path where it is written.
 	Name string `json:"name"`
 	CID  string `json:"cid"`
 	Path string `json:"path"`
+	// Model is the name of the model that needs it; "" where none does any more.
+	Model string `json:"model"`
 	// Done of Bytes bytes are here and verified; Bytes is -1 while it is not known.
 	Done    int64 `json:"done"`
 	Bytes   int64 `json:"bytes"`
@@ -342,14 +347,15 @@ type PullState struct {
 }
 
 // unfinished lists the unfinished pulls on this machine, by name.
-func (s *Scheduler) unfinished() []PullState {
+func (s *Scheduler) unfinished(v *view) []PullState {
 	partials, err := s.Content.Partials()
 	if err != nil {
 		s.log.Warn("the unfinished pulls cannot be listed", "error", err)
 	}
 	list := make([]PullState, 0, len(partials))
 	for _, p := range partials {
-		list = append(list, PullState{p.Name, p.CID.String(), p.Path, p.Done, p.Bytes, p.Running})
+		root := p.CID.String()
+		list = append(list, PullState{p.Name, root, p.Path, v.needing(nil, root), p.Done, p.Bytes, p.Running})
 	}
 	return list
 }
@@ -380,7 +386,7 @@ func (s *Scheduler) StopPull(ctx context.Context, name string, drop bool) (Stopp
 			roots = append(roots, r.CID)
 		}
 	default:
-		for _, p := range s.unfinished() {
+		for _, p := range s.unfinished(v) {
 			if p.Name == name || p.CID == name {
 				roots = append(roots, p.CID)
 				stopped.Name, stopped.Bytes = p.Name, stopped.Bytes+max(0, p.Bytes)
@@ -406,7 +412,7 @@ func (s *Scheduler) StopPull(ctx context.Context, name string, drop bool) (Stopp
 	for _, root := range stop {
 		stopped.Ran = s.pulls.stop(root, cause) || stopped.Ran
 	}
-	left := s.partsHere(roots)
+	left := s.partsHere(v, roots)
 	if !stopped.Ran && len(left) == 0 {
 		return Stopped{}, Errorf(NotFound, "model %q is not being pulled here", stopped.Name)
 	}
@@ -416,7 +422,7 @@ func (s *Scheduler) StopPull(ctx context.Context, name string, drop bool) (Stopp
 		}
 		stopped.Deleted = true
 	}
-	for _, p := range s.partsHere(roots) {
+	for _, p := range s.partsHere(v, roots) {
 		stopped.Done += p.Done
 	}
 	s.log.Info("pull stopped", "model", stopped.Name, "deleted", drop)
@@ -428,8 +434,8 @@ func (s *Scheduler) StopPull(ctx context.Context, name string, drop bool) (Stopp
 }
 
 // partsHere are the unfinished pulls of some contents.
-func (s *Scheduler) partsHere(roots []string) []PullState {
-	return slices.DeleteFunc(s.unfinished(), func(p PullState) bool { return !slices.Contains(roots, p.CID) })
+func (s *Scheduler) partsHere(v *view, roots []string) []PullState {
+	return slices.DeleteFunc(s.unfinished(v), func(p PullState) bool { return !slices.Contains(roots, p.CID) })
 }
 
 // dropPull deletes unfinished pulls, and of the model that they belong to also

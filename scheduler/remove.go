@@ -33,7 +33,7 @@ func (s *Scheduler) Remove(name string, files, lastCopy bool) (Removed, error) {
 	if m == nil {
 		return Removed{}, Errorf(ModelNotFound, "no model %q in this mesh; %s", name, v.names())
 	}
-	removed := Removed{ModelState: s.modelState(v, m, s.unfinished())}
+	removed := Removed{ModelState: s.modelState(v, m, s.unfinished(v))}
 	var deleted []cid.Cid
 	var kept []string
 	if files {
@@ -103,9 +103,9 @@ func (s *Scheduler) deletable(v *view, m *modelView) (roots []cid.Cid, kept []st
 	return roots, kept, nil
 }
 
-// needing names another model that needs a content; "" where none does.
+// needing names a model other than one that needs a content; "" where none does.
 func (v *view) needing(m *modelView, cid string) string {
-	if i := slices.IndexFunc(v.models, func(o *modelView) bool { return o.uid != m.uid && o.has(cid) }); i >= 0 {
+	if i := slices.IndexFunc(v.models, func(o *modelView) bool { return o != m && o.has(cid) }); i >= 0 {
 		return v.models[i].shown
 	}
 	return ""

@@ -170,7 +170,7 @@ func peerState(p *peerView) PeerState {
 // ModelStates lists the models of the mesh, by name.
 func (s *Scheduler) ModelStates() []ModelState {
 	v := s.newView()
-	list, pulls := make([]ModelState, 0, len(v.models)), s.unfinished()
+	list, pulls := make([]ModelState, 0, len(v.models)), s.unfinished(v)
 	for _, m := range v.models {
 		list = append(list, s.modelState(v, m, pulls))
 	}
@@ -184,7 +184,7 @@ func (s *Scheduler) Model(name string) (ModelState, error) {
 	if m == nil {
 		return ModelState{}, Errorf(ModelNotFound, "no model %q in this mesh; %s", name, v.names())
 	}
-	return s.modelState(v, m, s.unfinished()), nil
+	return s.modelState(v, m, s.unfinished(v)), nil
 }
 
 func (s *Scheduler) modelState(v *view, m *modelView, pulls []PullState) ModelState {

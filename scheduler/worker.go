@@ -284,7 +284,7 @@ func (w *worker) needs(cid string) bool {
 
 func (w *worker) running(cid string) bool {
 	for _, r := range w.runs {
-		if r.model.has(cid) {
+		if r.model.has(cid) && !r.failed { // One that failed has no process, and asks for its files anew.
 			return true
 		}
 	}

@@ -68,8 +68,8 @@ func sample() (s api.Status, now time.Time) {
 		}},
 		Disk: scheduler.DiskUse{Free: 200 << 30, Total: 1 << 40, Models: scheduler.CapUse{Used: 12 << 30, Cap: 10 << 30}, Cache: scheduler.CapUse{Used: 7 << 30},
 			Unfinished: []scheduler.PullState{
-				{Name: "gemma", CID: "bafygemma", Path: "/models/gemma.part", Done: 1 << 30, Bytes: 4 << 30, Running: true},
-				{Name: "old", CID: "bafyold", Path: "/models/old.part", Done: 300 << 20, Bytes: 3 << 30},
+				{Name: "gemma", CID: "bafygemma", Path: "/models/gemma.part", Model: "gemma", Done: 1 << 30, Bytes: 4 << 30, Running: true},
+				{Name: "old", CID: "bafyold", Path: "/models/old.part", Model: "old", Done: 300 << 20, Bytes: 3 << 30},
 				{Name: "unknown", CID: "bafyunknown", Path: "/models/unknown.part", Bytes: -1},
 			}},
 		Decisions:  []scheduler.Decision{{At: now.Add(-time.Minute), Model: "qwen", Text: `model "qwen": cellar is drained and serves until then`}},

@@ -97,7 +97,10 @@ func pullText(p scheduler.PullState) string {
 	if p.Running {
 		return text + ", running"
 	}
-	return fmt.Sprintf("%s, not running: relay model pull %s goes on, with --cancel removes it", text, p.Name)
+	if p.Model == "" {
+		return fmt.Sprintf("%s, and no model of the mesh needs it any more: relay model pull %s --cancel removes it", text, p.Name)
+	}
+	return fmt.Sprintf("%s, not running: relay model pull %s goes on, with --cancel removes it", text, p.Model)
 }
 
 // printUnfinished lists the unfinished pulls of this machine, if there are any.
