@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	stdlog "log"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -42,6 +43,9 @@ func openLog(s settings, stderr io.Writer) (*slog.Logger, func(), error) {
 		slog.NewTextHandler(file, &slog.HandlerOptions{Level: levels[0]}),
 		slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: levels[1]}),
 	})
+	// net/http prints what a peer sends unasked by way of the standard log.
+	stdlog.SetFlags(0)
+	stdlog.SetOutput(slog.NewLogLogger(log.Handler(), slog.LevelDebug).Writer())
 	return log, func() { _ = file.Close() }, nil
 }
 
