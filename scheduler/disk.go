@@ -3,6 +3,7 @@ package scheduler
 import (
 	"context"
 	"fmt"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -140,6 +141,9 @@ func (s *Scheduler) makeRoom(ctx context.Context) bool {
 	}
 	want, began := 2*wantsFree(total), free
 	result, err := s.free(ctx, freeOptions{
+		only: func(p Piece) bool {
+			return s.ModelsDir == "" || filepath.Dir(p.Path) == s.ModelsDir || filepath.Dir(filepath.Dir(p.Path)) == s.ModelsDir
+		},
 		need: func(_, freed uint64) uint64 {
 			now, _, err := s.Disk()
 			if err != nil {
@@ -177,7 +181,7 @@ func (s *Scheduler) makeRoom(ctx context.Context) bool {
 
 // stuckText says that nothing may go, and why not.
 func (s *Scheduler) stuckText(free, total uint64, kept []Piece) string {
-	text := fmt.Sprintf("the models' disk of %s is nearly full (%s of %s free), and relay may delete nothing there",
+	text := fmt.Sprintf("the models' disk of %s is nearly full (%s of %s free), and relay may delete nothing more there",
 		s.Mesh.NameOf(s.Mesh.Self()), store.FormatBytes(free), store.FormatBytes(total))
 	var list []string
 	for _, p := range kept[:min(len(kept), shownKept)] {

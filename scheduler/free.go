@@ -84,8 +84,8 @@ type witness struct {
 // freeOptions say what is to be deleted of all that may be.
 type freeOptions struct {
 	dry bool
-	// only, where it is not nil, leaves all contents alone for which it is false.
-	only func(cid string) bool
+	// only, where it is not nil, leaves all pieces alone for which it is false.
+	only func(Piece) bool
 	// need is how many bytes are to be freed still, of what may go and with what
 	// was freed; nil is all of it.
 	need func(freeable, freed uint64) uint64
@@ -121,7 +121,7 @@ func (f freer) run(ctx context.Context, o freeOptions) (Pruned, error) {
 		byID := map[string]candidate{}
 		var items []eviction.Item
 		for _, c := range candidates {
-			if done[c.ID] || refused[c.ID].CID != "" || o.only != nil && !o.only(c.piece.CID) {
+			if done[c.ID] || refused[c.ID].CID != "" || o.only != nil && !o.only(c.piece) {
 				continue
 			}
 			byID[c.ID] = c

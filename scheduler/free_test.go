@@ -197,13 +197,16 @@ func TestRoomIsMade(t *testing.T) {
 	bubble(t, 2, func(t *testing.T, c *cluster) {
 		a := c.peers[0]
 		var roots []cid.Cid
+		a.s.ModelsDir = "/pulled"
+		aside := content.Content{CID: c.rootOf("aside"), Bytes: 1 << 40, Path: "/other/aside.gguf", Complete: true} // On another disk.
+		a.put(aside)
 		for i := range 4 {
 			root := c.rootOf(fmt.Sprint("old", i))
 			roots = append(roots, root)
 			a.put(content.Content{CID: root, Bytes: 600 << 20, Path: fmt.Sprintf("/pulled/old%d.gguf", i), Complete: true, Used: time.Now().Add(time.Duration(i) * time.Hour)})
 		}
-		c.hold("kept", a)
-		c.peers[0].register("kept", 100<<30)
+		a.put(content.Content{CID: c.rootOf("kept"), Bytes: 1 << 20, Path: "/pulled/set/kept-1.gguf", Complete: true})
+		a.register("kept", 100<<30)
 		c.pass(time.Second)
 		var taken int64 = 500 << 20 // What is free while all of that is there.
 		a.filesMu.Lock()
@@ -244,6 +247,8 @@ func TestRoomIsMade(t *testing.T) {
 		if text := a.s.DiskUse().Stuck; !strings.Contains(text, "nearly full") || !strings.Contains(text, "kept: it is the last whole copy") {
 			t.Errorf("stuck: %q", text)
 		}
+		_, err := a.Get(aside.CID)
+		c.want("what is on another disk", err, nil)
 		c.want("warnings", len(a.s.DiskUse().Warnings()), 1)
 		a.filesMu.Lock()
 		taken = 100 << 30

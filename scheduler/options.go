@@ -137,6 +137,10 @@ type Options struct {
 	Memory func() (total, available uint64, err error)
 	// Disk is the room on the disk for models, in bytes.
 	Disk func() (free, total uint64, err error)
+	// ModelsDir is the folder on that disk that pulled models lie in, as an absolute
+	// path: what was pulled to elsewhere is not deleted to make room there. "" is
+	// any folder.
+	ModelsDir string
 	// DefaultSlots is how many requests a replica serves at a time unless the
 	// model says so; 0 means 2.
 	DefaultSlots int

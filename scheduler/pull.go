@@ -456,6 +456,6 @@ func (s *Scheduler) dropPull(ctx context.Context, m *modelView, parts []PullStat
 	if missing, err := s.missing(m); err != nil || len(missing) == 0 {
 		return err
 	}
-	_, err := s.free(ctx, freeOptions{only: m.has})
+	_, err := s.free(ctx, freeOptions{only: func(p Piece) bool { return m.has(p.CID) }})
 	return err
 }

@@ -76,6 +76,9 @@ func (m *machine) open() (err error) {
 	if m.modelsDir == "" {
 		m.modelsDir = m.tree.Models()
 	}
+	if m.modelsDir, err = filepath.Abs(m.modelsDir); err != nil {
+		return fmt.Errorf("RELAY_MODELS_DIR: %w", err)
+	}
 	if m.content, err = content.New(content.Options{Space: m.db.Space("content"), Dir: m.modelsDir, Logger: m.log.With("part", "content")}); err != nil {
 		return err
 	}

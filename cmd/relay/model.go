@@ -32,7 +32,7 @@ func newModelAdd() *cobra.Command {
 			return &usageError{"relay model add takes a name and the path of a GGUF file, or just `demo`"}
 		},
 	}
-	asJSON := jsonFlag(cmd)
+	asJSON := linesFlag(cmd)
 	f := cmd.Flags()
 	projector := f.String("mmproj", "", "the `PATH` of the projector by which the model reads images")
 	f.IntVar(&o.Context, "ctx", 0, "tokens of context that one slot holds (default what the model was made for, at most 8192)")

@@ -50,6 +50,7 @@ func assemble(ctx context.Context, m *machine, id membership.MeshID, hooks hooks
 		Engine: engine, NoEngine: noEngine,
 		ReadHeader: scheduler.ReadGGUF, CheckArgs: llama.CheckArgs, Memory: llama.HostMemory,
 		Disk:         func() (uint64, uint64, error) { return store.DiskFree(m.modelsDir) },
+		ModelsDir:    m.modelsDir,
 		DefaultSlots: m.slots, Cores: runtime.NumCPU(), Lend: m.lends(), ModelsMax: m.modelsMax, CacheMax: m.cacheMax, Coming: coming,
 		Log: m.log.With("part", "scheduler"),
 	})

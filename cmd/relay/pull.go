@@ -21,7 +21,7 @@ func newModelPull() *cobra.Command {
 			"Several pulls of one model to one machine are one pull,\nwith the limit of the first.",
 		Args: exactly(1, "the name or CID of a model"),
 	}
-	asJSON := cmd.Flags().Bool("json", false, "print a line of JSON for each progress, and one for the outcome")
+	asJSON := linesFlag(cmd)
 	f := cmd.Flags()
 	f.StringVar(&q.To, "to", "", "the `PEER` to bring it to (default this one)")
 	f.StringVar(&limit, "limit", "", "receive at most that much a second, such as 20MB or 1.5MiB (`RATE`)")

@@ -453,7 +453,7 @@ func cmdJSON(ts *testscript.TestScript, neg bool, args []string) {
 // checkStatus knows these keys: alive, models, holders, serving (names of the
 // peers that have a ready replica), admins, mesh, replicas (states), inflight,
 // pinned, partly (names), pulls (unfinished ones on its machine, with running or stopped),
-// wiping, behind (names of the peers that are, or do not answer), state:PEER,
+// full (no room can be made on its disk), wiping, behind (names of the peers that are, or do not answer), state:PEER,
 // trust:PEER, label:PEER:KEY.
 func checkStatus(ts *testscript.TestScript, name, key, want string) error {
 	_, stdout, stderr := runOn(ts, name, []string{"status", "--json"})
@@ -469,6 +469,7 @@ func checkStatus(ts *testscript.TestScript, name, key, want string) error {
 		}
 		Wiping []struct{ Name string }
 		Disk   struct {
+			Stuck      string
 			Unfinished []struct {
 				Name    string
 				Running bool
@@ -543,6 +544,7 @@ func checkStatus(ts *testscript.TestScript, name, key, want string) error {
 		"alive": strconv.Itoa(alive), "models": strings.Join(models, ","), "holders": strings.Join(holders, ","),
 		"serving": strings.Join(serving, ","), "admins": strconv.Itoa(len(s.Mesh.Admins)), "mesh": s.Mesh.Name, "replicas": strings.Join(states, ","),
 		"inflight": strconv.Itoa(inFlight), "partly": strings.Join(partly, ","), "pinned": strings.Join(pinned, ","), "pulls": strings.Join(pulls, ","),
+		"full": strconv.FormatBool(s.Disk.Stuck != ""),
 	})
 	if got := facts[key]; got != want {
 		return fmt.Errorf("%s is %q, not %q", key, got, want)

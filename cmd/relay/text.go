@@ -19,6 +19,11 @@ func jsonFlag(cmd *cobra.Command) *bool {
 	return cmd.Flags().Bool("json", false, "print JSON")
 }
 
+// linesFlag adds --json to a command that takes its time; see work.
+func linesFlag(cmd *cobra.Command) *bool {
+	return cmd.Flags().Bool("json", false, "print a line of JSON for each progress, and one for the outcome")
+}
+
 func printJSON(w io.Writer, v any) error {
 	e := json.NewEncoder(w)
 	e.SetIndent("", "  ")
