@@ -44,8 +44,8 @@ type PullOptions struct {
 //
 // It fails with ErrContentInvalid when root, size and what comes do not fit
 // together, with store.ErrDiskFull when there is no room to begin, with
-// ErrNoBlocks when nothing came for a while, with ErrPaused, with ErrRemoved, and
-// with the context's error. Except after ErrContentInvalid what is here is kept
+// ErrNoBlocks when nothing came for a while, with ErrRemoved, and with the cause of
+// the context's end, such as ErrPaused. Except after ErrContentInvalid what is here is kept
 // for the next try.
 func (s *Store) Pull(ctx context.Context, o PullOptions) (Content, error) {
 	return s.ride(ctx, orderOf(o), o.Limit, o.Progress)
@@ -92,6 +92,9 @@ func (s *Store) ride(ctx context.Context, o order, limit int64, progress func(Pr
 		if c, ok := s.here(o); ok {
 			if o.bytes >= 0 && c.Bytes != o.bytes {
 				return Content{}, wrongSize(o.root, c.Bytes, o.bytes)
+			}
+			if o.member == nil && o.ranges == nil {
+				return c, s.claim(o.root)
 			}
 			return c, nil
 		}

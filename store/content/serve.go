@@ -177,6 +177,9 @@ func (c *checked) next() ([]byte, error) {
 	if n < len(data) {
 		return nil, c.file.changed(missing(err))
 	}
+	if err := c.file.check(); err != nil {
+		return nil, err // It changed, and is not damaged.
+	}
 	c.s.noteDamage(c.file, begin)
 	return nil, c.file.changed(damaged)
 }
@@ -213,21 +216,6 @@ func (s *Store) digests(root cid.Cid, bytes int64, from, to int) ([]digest, erro
 		nodes = append(nodes, children...)
 	}
 	return list, nil
-}
-
-// Pause stops the pull of that root if it runs; its callers get ErrPaused, and
-// what is here stays. It fails with ErrNotFound when it does not run.
-func (s *Store) Pause(root cid.Cid) error {
-	s.mu.RLock()
-	f := s.pulls[root]
-	running := f != nil && f.callers > 0
-	s.mu.RUnlock()
-	if !running {
-		return fmt.Errorf("running pull of %s: %w", root, ErrNotFound)
-	}
-	f.cancel(ErrPaused)
-	<-f.done
-	return nil
 }
 
 // Touch notes that content is used now, for Content.Used.
