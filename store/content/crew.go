@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -29,7 +30,7 @@ const (
 	// lastPause.
 	firstPause = 500 * time.Millisecond
 	lastPause  = 30 * time.Second
-	// pieceBytes is how much is read and hashed at a time.
+	// pieceBytes is how much is read at a time.
 	pieceBytes = 256 << 10
 )
 
@@ -298,6 +299,16 @@ func (c *crew) failed(ctx context.Context, h *hand, err error) {
 	c.f.s.log.Info("a holder failed", "holder", h.Name(), "error", err, "fails", h.fails, "dropped", h.dropped)
 }
 
+// readAhead is how many leaves of a range wait to be hashed and written while the
+// next one is read: else the sender stands still meanwhile.
+const readAhead = 2
+
+// received is a leaf as it came.
+type received struct {
+	i    int
+	data []byte
+}
+
 // fetch reads leaves [from, to) from a holder and puts each into its place; it
 // ends early where others came first. theirs is what is wrong with the holder,
 // err what is wrong here.
@@ -307,39 +318,73 @@ func (c *crew) fetch(ctx context.Context, h *hand, from, to int) (theirs, err er
 		return theirs, nil
 	}
 	defer r.close()
-	for {
-		c.mu.Lock()
-		i, ok := c.book.Due(h.id)
-		c.mu.Unlock()
-		if !ok {
-			return nil, nil
-		}
-		data, sum, theirs := r.leaf(c.q.layout.leafSize(c.q.bytes, i))
-		switch {
-		case errors.Is(theirs, io.EOF): // It has no more than that.
-			c.mu.Lock()
-			c.book.Lacks(h.id, i)
-			c.mu.Unlock()
-			if i > from {
-				return nil, nil
+	coming := make(chan received, readAhead)
+	var spoilt []int
+	var stop atomic.Bool
+	var work errgroup.Group
+	work.Go(func() error {
+		var failed error
+		for l := range coming {
+			switch {
+			case failed != nil:
+			case sha256.Sum256(l.data) != c.q.leaves[l.i]:
+				spoilt = append(spoilt, l.i)
+				stop.Store(true)
+			default:
+				if failed = c.take(ctx, h, l.i, l.data); failed != nil {
+					stop.Store(true)
+				}
 			}
-			return fmt.Errorf("it does not send what it says it has: %w", theirs), nil
-		case theirs != nil:
-			return theirs, nil
-		case sum != c.q.leaves[i]:
-			r.close()
-			return c.wrong(ctx, h, i)
+			c.f.buffers.Put(l.data[:cap(l.data)]) //nolint:staticcheck // a slice's header is small beside a leaf
 		}
-		if err := c.take(ctx, h, i, data); err != nil {
-			return nil, err
-		}
-		c.mu.Lock()
-		more := c.book.Passed(h.id)
-		c.mu.Unlock()
-		if !more {
-			return nil, nil
+		return failed
+	})
+	theirs = c.read(r, coming, from, &stop)
+	close(coming)
+	err = work.Wait()
+	r.close()
+	for _, i := range spoilt {
+		if err == nil && theirs == nil {
+			theirs, err = c.wrong(ctx, h, i)
+		} else {
+			c.blame(h, i)
 		}
 	}
+	return theirs, err
+}
+
+// read hands on the leaves of a range as they come, until the lease ends or there
+// is a reason to stop. It returns what is wrong with the holder.
+func (c *crew) read(r *ranged, coming chan<- received, from int, stop *atomic.Bool) error {
+	for !stop.Load() {
+		c.mu.Lock()
+		i, ok := c.book.Due(r.h.id)
+		c.mu.Unlock()
+		if !ok {
+			return nil
+		}
+		data, err := r.leaf(c.q.layout.leafSize(c.q.bytes, i))
+		if err != nil {
+			if !errors.Is(err, io.EOF) {
+				return err
+			}
+			c.mu.Lock()
+			c.book.Lacks(r.h.id, i) // It has no more than that.
+			c.mu.Unlock()
+			if i > from {
+				return nil
+			}
+			return fmt.Errorf("it does not send what it says it has: %w", err)
+		}
+		c.mu.Lock()
+		more := c.book.Passed(r.h.id)
+		c.mu.Unlock()
+		coming <- received{i, data}
+		if !more {
+			return nil
+		}
+	}
+	return nil
 }
 
 // take puts a leaf that is right into its places.
@@ -372,23 +417,26 @@ func (c *crew) take(ctx context.Context, h *hand, i int, data []byte) error {
 // hashed over there.
 func (c *crew) wrong(ctx context.Context, h *hand, i int) (theirs, err error) {
 	c.f.s.log.Warn("a wrong leaf came", "holder", h.Name(), "cid", c.f.root, "leaf", i)
-	theirs = fmt.Errorf("it sent a wrong block")
 	if c.blame(h, i) {
-		return theirs, nil
+		return errWrong, nil
 	}
 	r, refused := c.open(ctx, h, i, i+1, true)
-	if refused == nil {
-		defer r.close()
-		data, sum, failed := r.leaf(c.q.layout.leafSize(c.q.bytes, i))
-		switch {
-		case failed != nil:
-		case sum == c.q.leaves[i]:
-			return nil, c.take(ctx, h, i, data)
-		case c.blame(h, i):
-			return theirs, nil
-		}
+	if refused != nil {
+		return nil, nil // The rest of what it has may be right.
 	}
-	return nil, nil // The rest of what it has may be right.
+	defer r.close()
+	data, failed := r.leaf(c.q.layout.leafSize(c.q.bytes, i))
+	if failed != nil {
+		return nil, nil
+	}
+	defer c.f.buffers.Put(data[:cap(data)]) //nolint:staticcheck // as above
+	if sha256.Sum256(data) == c.q.leaves[i] {
+		return nil, c.take(ctx, h, i, data)
+	}
+	if c.blame(h, i) {
+		return errWrong, nil
+	}
+	return nil, nil
 }
 
 // blame counts a wrong leaf and says whether the holder is dropped for it.
@@ -403,7 +451,7 @@ func (c *crew) blame(h *hand, i int) (dropped bool) {
 	return h.dropped
 }
 
-var errWrong = errors.New("wrong blocks")
+var errWrong = errors.New("it sent wrong blocks")
 
 // troubles says who failed, and how; nil if nobody did.
 func (c *crew) troubles() error {
@@ -426,7 +474,6 @@ type ranged struct {
 	cancel context.CancelCauseFunc
 	body   io.ReadCloser
 	stall  *time.Timer
-	buf    []byte
 }
 
 func (c *crew) open(ctx context.Context, h *hand, from, to int, check bool) (*ranged, error) {
@@ -442,7 +489,6 @@ func (c *crew) open(ctx context.Context, h *hand, from, to int, check bool) (*ra
 		r.close()
 		return nil, err
 	}
-	r.buf = c.f.buffers.Get().([]byte)
 	return r, nil
 }
 
@@ -454,14 +500,13 @@ func (r *ranged) because(err error) error {
 	return err
 }
 
-// leaf reads the next leaf and hashes it. io.EOF means that there is none.
-func (r *ranged) leaf(size int64) (data []byte, sum digest, err error) {
-	h := sha256.New()
-	data = r.buf[:size]
+// leaf reads the next leaf, into a buffer of the flight's. io.EOF means that there
+// is none.
+func (r *ranged) leaf(size int64) ([]byte, error) {
+	data := r.c.f.buffers.Get().([]byte)[:size]
 	for got := 0; got < len(data); {
 		n, err := r.body.Read(data[got:min(len(data), got+pieceBytes)])
 		if n > 0 {
-			h.Write(data[got : got+n])
 			got += n
 			r.came(n)
 		}
@@ -469,11 +514,11 @@ func (r *ranged) leaf(size int64) (data []byte, sum digest, err error) {
 			if got > 0 && errors.Is(err, io.EOF) {
 				err = io.ErrUnexpectedEOF
 			}
-			return nil, sum, r.because(err)
+			r.c.f.buffers.Put(data[:cap(data)]) //nolint:staticcheck // as above
+			return nil, r.because(err)
 		}
 	}
-	h.Sum(sum[:0])
-	return data, sum, nil
+	return data, nil
 }
 
 // came counts what was read, and waits where that is too fast.
@@ -497,10 +542,6 @@ func (r *ranged) close() {
 	if r.body != nil {
 		_ = r.body.Close()
 		r.body = nil
-	}
-	if r.buf != nil {
-		r.c.f.buffers.Put(r.buf) //nolint:staticcheck // a slice's header is small beside a leaf
-		r.buf = nil
 	}
 }
 

@@ -256,8 +256,8 @@ func (b *Book) Here(i int) {
 	b.busy.Remove(i)
 }
 
-// Passed says that the leaf of a holder's lease that was due is dealt with, and
-// whether the lease goes on with another.
+// Passed says that the leaf of a holder's lease that was due has come, and whether
+// the lease goes on with another. Here or Wrong is to follow for the leaf.
 func (b *Book) Passed(id string) (more bool) {
 	h := b.holders[id]
 	if h == nil || h.lease == nil {
@@ -309,7 +309,8 @@ func (b *Book) Lacks(id string, i int) {
 	}
 }
 
-// Wrong says that a holder sent a wrong leaf; it is not asked for that one again.
+// Wrong says that a holder sent a wrong leaf: it may be asked for elsewhere, and
+// not there again.
 // drop says that it has sent too many, and is not to be asked for anything.
 func (b *Book) Wrong(id string, i int) (drop bool) {
 	h := b.holders[id]
@@ -318,6 +319,9 @@ func (b *Book) Wrong(id string, i int) (drop bool) {
 	}
 	h.sent[i] = true
 	h.has.Remove(i)
+	if !b.underWay(i) {
+		b.busy.Remove(i)
+	}
 	h.wrong++
 	return h.wrong >= MaxWrong
 }

@@ -100,17 +100,20 @@ func TestAnyPull(t *testing.T) {
 				id := rapid.SampledFrom(ids).Draw(t, "holder")
 				b.Moved(id, now, float64(rapid.IntRange(1, 500).Draw(t, "rate"))*1e6)
 				if i, ok := b.Due(id); ok {
+					b.Passed(id)
 					b.Here(i)
 					got.Add(i)
-					b.Passed(id)
 				}
 			},
 			"wrong": func(t *rapid.T) {
 				id := rapid.SampledFrom(ids).Draw(t, "holder")
 				if i, ok := b.Due(id); ok {
+					b.Passed(id)
 					b.Wrong(id, i)
 					wrong[id][i] = true
-					b.End(id)
+					if rapid.Bool().Draw(t, "ends") {
+						b.End(id)
+					}
 				}
 			},
 			"lacks": func(t *rapid.T) {
