@@ -12,6 +12,7 @@ import (
 	"os"
 
 	"relay/api"
+	"relay/scheduler"
 	"relay/store"
 )
 
@@ -19,7 +20,7 @@ import (
 const maxAnswer = 64 << 20
 
 // errNoPeer says that no peer runs here.
-var errNoPeer = errors.New("no peer runs on this machine: start it with `relay up`")
+var errNoPeer error = scheduler.Errorf(scheduler.Unreachable, "no peer runs on this machine: start it with `relay up`")
 
 // client talks to the peer that runs on this machine.
 type client struct{ http *http.Client }
