@@ -15,11 +15,16 @@ import (
 	"relay/store/content"
 )
 
+// minLimit is the least limit of a pull, in bytes a second: whoever takes nothing
+// of a range for half a minute is cut off by the holder.
+const minLimit = 16 << 10
+
 // PullOptions say which model to bring here, and how.
 type PullOptions struct {
 	// Name is its name, uid or CID.
 	Name string
-	// Limit is the most that is received, in bytes a second; 0 is as much as comes.
+	// Limit is the most that is received, in bytes a second, 16 KiB or more; 0 is as
+	// much as comes.
 	// Of several that pull one model at a time, the first one's counts.
 	Limit int64
 }
@@ -33,8 +38,8 @@ func (s *Scheduler) Pull(ctx context.Context, o PullOptions, progress func(conte
 	if m == nil {
 		return Outcome{}, Errorf(ModelNotFound, "no model %q in this mesh; %s", o.Name, v.names())
 	}
-	if o.Limit < 0 {
-		return Outcome{}, Errorf(InvalidRequest, "a limit of %d bytes a second", o.Limit)
+	if o.Limit != 0 && o.Limit < minLimit {
+		return Outcome{}, Errorf(InvalidRequest, "a limit of %d bytes a second: %d is the least, slower looks like a connection that has died", o.Limit, minLimit)
 	}
 	if err := s.mayHoldModels(v); err != nil {
 		return Outcome{}, err

@@ -474,7 +474,12 @@ type ranged struct {
 	cancel context.CancelCauseFunc
 	body   io.ReadCloser
 	stall  *time.Timer
+	some   int // bytes since something was last said to have arrived
 }
+
+// leastBytes are worth to be called something that arrived: a leaf may take a slow
+// link longer than nothing may come.
+const leastBytes = 4 << 10
 
 func (c *crew) open(ctx context.Context, h *hand, from, to int, check bool) (*ranged, error) {
 	r := &ranged{c: c, h: h}
@@ -526,9 +531,13 @@ func (r *ranged) came(n int) {
 	r.c.f.meter.got.Add(int64(n))
 	if r.c.f.meter.limited() {
 		r.stall.Stop()
-		_ = r.c.f.meter.wait(r.ctx, n) // The next read fails if ctx has ended.
+		_ = r.c.f.meter.wait(r.ctx, n, func() {}) // The next read fails if ctx has ended.
 	}
 	r.stall.Reset(r.c.f.s.opt.holderStall)
+	if r.some += n; r.some >= leastBytes {
+		r.some = 0
+		r.c.f.arrived.touch()
+	}
 	rate := r.c.f.meter.came(r.h.Name(), n)
 	r.c.mu.Lock()
 	defer r.c.mu.Unlock()

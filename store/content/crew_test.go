@@ -171,6 +171,21 @@ func TestHolderThatNeverSends(t *testing.T) {
 	sentence(t, err, ErrNoBlocks, "no_holder", "mute", "nothing came in time")
 }
 
+// TestSlowLeafIsNotStalled: a leaf may take longer than nothing may come at all.
+func TestSlowLeafIsNotStalled(t *testing.T) {
+	large := layout{chunk: 64 << 10, links: 16}
+	from, held := holding(t, randomBytes(1, 100<<10), large)
+	opt := testOptions(t, newMemSpace())
+	opt.layout, opt.Stall = large, 300*time.Millisecond
+	source := &ranger{name: "source", from: from, piece: 4 << 10, gate: slow(25)}
+	if _, err := pullRanged(t.Context(), newStore(t, opt), held, nil, source); err != nil {
+		t.Fatal(err)
+	}
+	if sent := source.sent.Load(); sent != held.Bytes {
+		t.Errorf("%d bytes were sent of %d", sent, held.Bytes)
+	}
+}
+
 // TestNobodyIsAskedForTwoRangesAtATime: more streams to one peer are slower than
 // one.
 func TestNobodyIsAskedForTwoRangesAtATime(t *testing.T) {
@@ -227,7 +242,7 @@ func TestPartialHolderHelps(t *testing.T) {
 
 // slow lets that many reads a second pass.
 func slow(perSecond int) func(context.Context) {
-	l := rate.NewLimiter(rate.Limit(perSecond), perSecond/100)
+	l := rate.NewLimiter(rate.Limit(perSecond), max(1, perSecond/100))
 	return func(ctx context.Context) { _ = l.Wait(ctx) }
 }
 

@@ -518,7 +518,7 @@ func (f *flight) request(ctx context.Context, want []digest, leaf bool, accept f
 			continue
 		}
 		f.arrived.touch()
-		if err := f.meter.wait(ctx, len(b.RawData())); err != nil {
+		if err := f.meter.wait(ctx, len(b.RawData()), f.arrived.touch); err != nil {
 			return nil, nil, err
 		}
 		if err := accept(d, b.RawData()); err != nil {

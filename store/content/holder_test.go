@@ -31,6 +31,8 @@ type ranger struct {
 	silent bool
 	// dies after that many bytes; 0: never.
 	dies int64
+	// piece is the most that one read gives; 0: all.
+	piece int
 	// gate, if set, is passed before each read.
 	gate func(ctx context.Context)
 
@@ -97,6 +99,9 @@ func (s *sending) Read(p []byte) (int, error) {
 	}
 	if s.r.dead() {
 		return 0, errDead
+	}
+	if s.r.piece > 0 {
+		p = p[:min(len(p), s.r.piece)]
 	}
 	n, err := s.body.Read(p)
 	if s.r.spoil != nil {

@@ -47,14 +47,16 @@ func (m *meter) setLimit(perSecond int64) {
 	m.limit.Store(rate.NewLimiter(rate.Limit(perSecond), int(min(max(perSecond/4, pieceBytes/4), 4*pieceBytes))))
 }
 
-// wait returns when n more bytes may come.
-func (m *meter) wait(ctx context.Context, n int) error {
+// wait returns when n more bytes may come; passing is called each time that some
+// may.
+func (m *meter) wait(ctx context.Context, n int, passing func()) error {
 	l := m.limit.Load()
 	for l != nil && n > 0 {
 		some := min(n, l.Burst())
 		if err := l.WaitN(ctx, some); err != nil {
 			return err
 		}
+		passing()
 		n -= some
 	}
 	return nil
