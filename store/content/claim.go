@@ -16,13 +16,13 @@ const lockSuffix = ".lock"
 
 // lockPart claims the unfinished file of a pull for this process: with a copied
 // state folder two would know of it.
-func (f *flight) lockPart(rec *partial) error {
+func (s *Store) lockPart(rec *partial) (*flock.Flock, error) {
 	path := rec.Part + lockSuffix
 	for range 8 {
 		lock := flock.New(path)
 		got, err := lock.TryLock()
 		if err != nil {
-			return unusable(f.s.dir, err)
+			return nil, unusable(s.dir, err)
 		}
 		if !got {
 			break
@@ -30,12 +30,11 @@ func (f *flight) lockPart(rec *partial) error {
 		// Whoever had it before may have removed the file, and a third one made another.
 		held, err := lock.Stat()
 		if there, gone := os.Stat(path); err == nil && gone == nil && os.SameFile(held, there) {
-			f.lock = lock
-			return nil
+			return lock, nil
 		}
 		_ = lock.Close()
 	}
-	return fmt.Errorf("%w: another relay on this machine is writing to %s; stop it, or give this one a state folder of its own", ErrUnusable, rec.Part)
+	return nil, fmt.Errorf("%w: another relay on this machine is writing to %s; stop it, or give this one a state folder of its own", ErrUnusable, rec.Part)
 }
 
 // unlockPart gives the unfinished file back.

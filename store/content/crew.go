@@ -160,11 +160,10 @@ func (c *crew) enlist(ctx context.Context, g *errgroup.Group) {
 	for _, holder := range holders {
 		h := c.hands[holder.ID()]
 		if h == nil {
-			h = &hand{id: holder.ID()}
+			h = &hand{Holder: holder, id: holder.ID()}
 			c.hands[h.id] = h
 		}
-		h.Holder = holder
-		if h.working || !h.able() || working >= maxHands || c.book.Left() == 0 {
+		if h.working || !h.able() || working >= c.f.meter.most() || c.book.Left() == 0 {
 			continue
 		}
 		h.working = true
@@ -173,12 +172,25 @@ func (c *crew) enlist(ctx context.Context, g *errgroup.Group) {
 			err := c.work(ctx, h)
 			c.mu.Lock()
 			defer c.mu.Unlock()
-			h.working = false
+			h.working, h.asked = false, time.Time{}
 			c.book.Forget(h.id)
 			c.stir()
 			return err
 		})
 	}
+}
+
+// rested is how long it takes until a holder that failed may be asked again; ok is
+// false where there is none.
+func (c *crew) rested() (wait time.Duration, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, h := range c.hands {
+		if left := time.Until(h.rest); !h.dropped && (!ok || left < wait) {
+			wait, ok = left, true
+		}
+	}
+	return wait, ok
 }
 
 // able says whether a holder may be asked now.
@@ -213,9 +225,13 @@ func (c *crew) work(ctx context.Context, h *hand) error {
 		c.mu.Lock()
 		lease := c.book.Next(h.id, time.Since(c.at))
 		left, changed := c.book.Left(), c.changed
+		useless := lease == nil && !c.book.Useful(h.id)
+		if useless {
+			h.rest = time.Now().Add(refreshEvery) // It makes room for another one.
+		}
 		c.mu.Unlock()
 		switch {
-		case left == 0:
+		case left == 0 || useless:
 			return nil
 		case lease == nil:
 			again := time.NewTimer(refreshEvery)
@@ -379,7 +395,9 @@ func (c *crew) read(r *ranged, coming chan<- received, from int, stop *atomic.Bo
 		c.mu.Lock()
 		more := c.book.Passed(r.h.id)
 		c.mu.Unlock()
+		r.stall.Stop() // If the disk stands still, that is not the holder's fault.
 		coming <- received{i, data}
+		r.stall.Reset(c.f.s.opt.holderStall)
 		if !more {
 			return nil
 		}
@@ -398,7 +416,7 @@ func (c *crew) take(ctx context.Context, h *hand, i int, data []byte) error {
 		return err
 	}
 	c.f.arrived.touch()
-	c.f.meter.good(h.Name(), len(data))
+	c.f.meter.good(h.id, h.Name(), len(data))
 	c.mu.Lock()
 	h.fails, h.trouble = 0, nil
 	c.book.Here(i)
@@ -487,7 +505,7 @@ func (c *crew) open(ctx context.Context, h *hand, from, to int, check bool) (*ra
 	r.stall = time.AfterFunc(c.f.s.opt.holderStall, func() { r.cancel(errStalled) })
 	begin := int64(from) * c.q.layout.chunk
 	end := min(int64(to)*c.q.layout.chunk, c.q.bytes)
-	c.f.meter.begin(h.Name())
+	c.f.meter.begin(h.id, h.Name())
 	var err error
 	if r.body, err = h.Range(r.ctx, c.f.root, begin, end, check); err != nil {
 		err = r.because(err)
@@ -538,7 +556,7 @@ func (r *ranged) came(n int) {
 		r.some = 0
 		r.c.f.arrived.touch()
 	}
-	rate := r.c.f.meter.came(r.h.Name(), n)
+	rate := r.c.f.meter.came(r.h.id, r.h.Name(), n)
 	r.c.mu.Lock()
 	defer r.c.mu.Unlock()
 	r.c.book.Moved(r.h.id, time.Since(r.c.at), rate)

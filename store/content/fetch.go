@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"runtime"
 	"sync"
@@ -44,8 +45,10 @@ func (f *flight) plan(ctx context.Context, rec *partial) (*plan, error) {
 		if err := f.s.savePartial(rec); err != nil {
 			return nil, err
 		}
-		if err := f.askDisk(bytes); err != nil {
-			return nil, err
+		if f.ranges == nil {
+			if err := f.askDisk(bytes); err != nil {
+				return nil, err
+			}
 		}
 	}
 	p, err := f.s.newPlan(f.root, rec.Bytes)
@@ -174,7 +177,7 @@ func (f *flight) openPart(rec *partial, p *plan) (*part, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := f.lockPart(rec); err != nil {
+	if f.lock, err = f.s.lockPart(rec); err != nil {
 		return nil, err
 	}
 	file, err := os.OpenFile(rec.Part, os.O_RDWR|os.O_CREATE, 0o644)
@@ -187,14 +190,49 @@ func (f *flight) openPart(rec *partial, p *plan) (*part, error) {
 	case info.Size() != p.bytes || !info.Mode().IsRegular():
 		// New, or not what was left here: nothing in it is known.
 		m = marks{done: leases.NewSet(len(p.leaves))}
-		err = f.makePart(rec, file, info, p)
-	case rec.Sparse && f.ranges == nil:
-		err = f.reserveSpace(rec, file, info, p)
+		if err = f.makePart(rec, file, info, p); err == nil {
+			info, err = file.Stat()
+		}
+	default:
+		if !f.isPart(rec, info) {
+			f.s.log.Warn("an unfinished file was changed; what is in it is hashed again", "path", rec.Part)
+			m = m.doubted(len(p.leaves))
+		}
+		if rec.Sparse && f.ranges == nil {
+			err = f.reserveSpace(rec, file, info, p)
+		}
+	}
+	if err == nil && f.ranges != nil {
+		err = f.askDisk(missingBytes(f.s.layout, p, want, m))
+	}
+	if err == nil {
+		rec.Inode, rec.Left = stampOf(info).Inode, stamp{}
+		err = f.s.savePartial(rec)
 	}
 	if err != nil {
 		return nil, first(err, file.Close())
 	}
-	return newPart(f.s, rec, p, file, m, want), nil
+	return newPart(f.s, rec, p, file, m, want, f.quit), nil
+}
+
+// isPart says whether the unfinished file is the one that a pull left. One that was
+// killed did not say what it left but for the inode.
+func (f *flight) isPart(rec *partial, info os.FileInfo) bool {
+	now := stampOf(info)
+	if rec.Left.Size != 0 {
+		return now == rec.Left
+	}
+	return rec.Inode == 0 || now.Inode == rec.Inode
+}
+
+// missingBytes are those that are wanted and not here.
+func missingBytes(l layout, p *plan, want leases.Set, m marks) (n int64) {
+	for i := range p.leaves {
+		if want.Has(i) && !m.done.Has(i) {
+			n += l.leafSize(p.bytes, i)
+		}
+	}
+	return n
 }
 
 // want is the set of leaves that the pull is for.
@@ -291,8 +329,10 @@ func (f *flight) fill(ctx context.Context, q *part) error {
 		}
 		if q.bytes == 0 {
 			// Nobody sends a block of no bytes.
-			_, err := q.place(emptyDigest(), nil)
-			return err
+			return f.withRoom(work, q, func() error {
+				_, err := q.place(emptyDigest(), nil)
+				return err
+			})
 		}
 		f.filled(q)
 		return f.gather(work, q)
@@ -308,8 +348,10 @@ const singlesAtOnce = 2 * fetchers * perRequest
 // sends ranges.
 func (f *flight) gather(ctx context.Context, q *part) error {
 	var c *crew
+	had, since := q.have(), time.Now()
 	for {
-		if len(q.missing(1)) == 0 {
+		some := q.missing(1)
+		if len(some) == 0 {
 			return nil
 		}
 		if c == nil {
@@ -321,14 +363,13 @@ func (f *flight) gather(ctx context.Context, q *part) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		err := f.fetch(ctx, q.missing(singlesAtOnce), true, func(d digest, data []byte) error {
-			err := f.withRoom(ctx, q, func() error {
-				_, err := q.place(d, data)
-				return err
-			})
-			f.filled(q)
-			return err
-		})
+		err := f.singles(ctx, c, q)
+		if now := q.have(); now != had {
+			had, since = now, time.Now()
+		}
+		if err == nil && time.Since(since) > f.s.opt.Stall {
+			err = f.noBlocks(len(q.missing(singlesAtOnce)))
+		}
 		if trouble := c.troubles(); errors.Is(err, ErrNoBlocks) && trouble != nil {
 			return fmt.Errorf("%w (%w)", err, trouble)
 		}
@@ -336,6 +377,44 @@ func (f *flight) gather(ctx context.Context, q *part) error {
 			return err
 		}
 	}
+}
+
+// singles has some leaves sent one by one. When somebody who sends ranges may be
+// asked again, it ends, unless single ones are coming.
+func (f *flight) singles(ctx context.Context, c *crew, q *part) error {
+	within, cancel := context.WithCancel(ctx)
+	defer cancel()
+	if rest, ok := c.rested(); ok {
+		g, end := make(chan struct{}), make(chan struct{})
+		defer func() { close(end); <-g }()
+		go func() {
+			defer close(g)
+			for {
+				again := time.NewTimer(max(rest, firstPause))
+				select {
+				case <-end:
+					again.Stop()
+					return
+				case <-again.C:
+				}
+				if rest = 0; f.arrived.since() >= refreshEvery {
+					cancel()
+				}
+			}
+		}()
+	}
+	err := f.fetch(within, q.missing(singlesAtOnce), true, func(d digest, data []byte) error {
+		err := f.withRoom(ctx, q, func() error {
+			_, err := q.place(d, data)
+			return err
+		})
+		f.filled(q)
+		return err
+	})
+	if within.Err() != nil && ctx.Err() == nil && errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
 }
 
 // filled reports how far the file is.
@@ -369,12 +448,24 @@ func (f *flight) recheck(ctx context.Context, q *part, report func(Phase)) error
 			indices = append(indices, i)
 		}
 	}
-	return f.s.layout.hashSome(ctx, q.file, q.bytes, indices, func(i int, d digest) {
+	return f.s.layout.hashSome(ctx, readable{q.file}, q.bytes, indices, func(i int, d digest) {
 		if d == q.leaves[i] {
 			q.mark(i)
 			report(PhaseCheck)
 		}
 	})
+}
+
+// readable reads zeros where a file cannot be read: what is there is then fetched
+// again.
+type readable struct{ io.ReaderAt }
+
+func (r readable) ReadAt(p []byte, at int64) (int, error) {
+	n, err := r.ReaderAt.ReadAt(p, at)
+	if err != nil {
+		clear(p[n:])
+	}
+	return len(p), nil
 }
 
 // copyLocal takes leaves that other files on this machine have.
@@ -385,28 +476,33 @@ func (f *flight) copyLocal(ctx context.Context, q *part, report func(Phase)) err
 	if alone {
 		return nil
 	}
-	missing := q.missing(len(q.leaves))
+	open := q.open()
 	var next atomic.Int64
 	g, ctx := errgroup.WithContext(ctx)
-	for range min(runtime.GOMAXPROCS(0), len(missing)) {
+	for range runtime.GOMAXPROCS(0) {
 		g.Go(func() error {
-			for {
-				n := int(next.Add(1)) - 1
-				if n >= len(missing) {
+			for ctx.Err() == nil {
+				i := int(next.Add(1)) - 1
+				if i >= len(q.leaves) {
 					return nil
 				}
-				if err := ctx.Err(); err != nil {
-					return err
+				if !open.Has(i) || q.has(i) {
+					continue
 				}
-				data, err := f.s.leafFromFiles(missing[n], true)
+				data, err := f.s.leafFromFiles(q.leaves[i], true)
 				if err != nil || data == nil {
 					continue // it will be fetched
 				}
-				if _, err := q.place(missing[n], data); err != nil {
+				err = f.withRoom(ctx, q, func() error {
+					_, err := q.place(q.leaves[i], data)
+					return err
+				})
+				if err != nil {
 					return err
 				}
 				report(PhaseCheck)
 			}
+			return ctx.Err()
 		})
 	}
 	return g.Wait()
@@ -425,7 +521,7 @@ func (f *flight) fetch(ctx context.Context, want []digest, leaf bool, accept fun
 		if len(left) < len(want) {
 			inVain = 0
 		} else if inVain++; inVain == maxInVain || errors.Is(cause, errStalled) {
-			err := fmt.Errorf("%w: %d blocks of %q did not come; what is here is kept, pull again when a peer that has it is up", ErrNoBlocks, len(left), f.name)
+			err := f.noBlocks(len(left))
 			if cause != nil {
 				err = fmt.Errorf("%w (%w)", err, cause)
 			}
@@ -436,16 +532,25 @@ func (f *flight) fetch(ctx context.Context, want []digest, leaf bool, accept fun
 	return nil
 }
 
+// noBlocks says that blocks did not come.
+func (f *flight) noBlocks(n int) error {
+	return fmt.Errorf("%w: %d blocks of %q did not come; what is here is kept, pull again when a peer that has it is up", ErrNoBlocks, n, f.name)
+}
+
 // round asks once for each block and returns those that did not come, and a
 // reason why.
 func (f *flight) round(ctx context.Context, want []digest, leaf bool, accept func(digest, []byte) error) (left []digest, cause, err error) {
 	var mu sync.Mutex
 	g, ctx := errgroup.WithContext(ctx)
+	fetchers, each := fetchers, perRequest
+	if leaf && f.meter.limited() {
+		fetchers, each = 1, 1 // They are counted when they have come.
+	}
 	for range fetchers {
 		g.Go(func() error {
 			for {
 				mu.Lock()
-				some := want[:min(perRequest, len(want))]
+				some := want[:min(each, len(want))]
 				want = want[len(some):]
 				mu.Unlock()
 				if len(some) == 0 {
@@ -484,7 +589,7 @@ func (f *flight) request(ctx context.Context, want []digest, leaf bool, accept f
 	defer cancel(nil)
 	f.arrived.touch()
 	if leaf {
-		f.meter.begin("")
+		f.meter.begin("", "")
 	}
 	stall := time.NewTimer(f.s.opt.Stall)
 	defer stall.Stop()
@@ -539,13 +644,13 @@ func (f *flight) verify(b blocks.Block, open map[digest]bool, leaf bool) (d dige
 	data := b.RawData()
 	f.meter.got.Add(int64(len(data)))
 	if leaf {
-		f.meter.came("", len(data))
+		f.meter.came("", "", len(data))
 	}
 	if len(data) <= maxBlock {
 		d = sha256.Sum256(data)
 		if open[d] {
 			if leaf {
-				f.meter.good("", len(data))
+				f.meter.good("", "", len(data))
 			}
 			return d, true, nil
 		}

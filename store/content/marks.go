@@ -16,6 +16,22 @@ type marks struct {
 	tried []uint32
 }
 
+// doubted is the same with nothing sure: all is to be hashed again.
+func (m marks) doubted(leaves int) marks {
+	all := marks{done: leases.NewSet(leaves)}
+	tried := leases.NewSet(leaves)
+	copy(tried, m.done)
+	for _, i := range m.tried {
+		tried.Add(int(i))
+	}
+	for i := range leaves {
+		if tried.Has(i) {
+			all.tried = append(all.tried, uint32(i))
+		}
+	}
+	return all
+}
+
 const mapsVersion = 1
 
 func (m marks) encode(leaves int) []byte {

@@ -17,11 +17,12 @@ type meter struct {
 	got   atomic.Int64 // bytes in all
 
 	mu      sync.Mutex
-	sources map[string]*flow // by name
+	sources map[string]*flow // by id
 }
 
 // flow is what came from one source.
 type flow struct {
+	name  string
 	bytes int64 // good ones
 	// since is what came after mark, and rate what came before, in bytes a second.
 	since int64
@@ -48,11 +49,14 @@ func (m *meter) setLimit(perSecond int64) {
 }
 
 // wait returns when n more bytes may come; passing is called each time that some
-// may.
+// may. A limit that changes meanwhile counts from the next portion on.
 func (m *meter) wait(ctx context.Context, n int, passing func()) error {
-	l := m.limit.Load()
-	for l != nil && n > 0 {
-		some := min(n, l.Burst())
+	for n > 0 {
+		l := m.limit.Load()
+		if l == nil {
+			return nil
+		}
+		some := min(n, l.Burst(), max(1<<10, int(l.Limit()/2)))
 		if err := l.WaitN(ctx, some); err != nil {
 			return err
 		}
@@ -62,37 +66,45 @@ func (m *meter) wait(ctx context.Context, n int, passing func()) error {
 	return nil
 }
 
+// most is how many holders a limit keeps busy, maxHands at most.
+func (m *meter) most() int {
+	if l := m.limit.Load(); l != nil {
+		return min(max(1, int(l.Limit())/(64<<10)), maxHands)
+	}
+	return maxHands
+}
+
 // limited says whether there is a limit.
 func (m *meter) limited() bool { return m.limit.Load() != nil }
 
-func (m *meter) flow(name string, now time.Time) *flow {
-	f := m.sources[name]
+func (m *meter) flow(id, name string, now time.Time) *flow {
+	f := m.sources[id]
 	if f == nil {
 		if m.sources == nil {
 			m.sources = map[string]*flow{}
 		}
-		f = &flow{mark: now}
-		m.sources[name] = f
+		f = &flow{name: name, mark: now}
+		m.sources[id] = f
 	}
 	return f
 }
 
 // begin says that a source is asked now: the time before counts for nothing.
-func (m *meter) begin(name string) {
+func (m *meter) begin(id, name string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := time.Now()
-	if f := m.flow(name, now); now.Sub(f.mark) > rateEvery {
+	if f := m.flow(id, name, now); now.Sub(f.mark) > rateEvery {
 		f.since, f.mark = 0, now
 	}
 }
 
 // came counts n bytes from a source and returns how fast they come of late.
-func (m *meter) came(name string, n int) (perSecond float64) {
+func (m *meter) came(id, name string, n int) (perSecond float64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := time.Now()
-	f := m.flow(name, now)
+	f := m.flow(id, name, now)
 	f.since += int64(n)
 	passed := now.Sub(f.mark)
 	switch latest := float64(f.since) / passed.Seconds(); {
@@ -106,10 +118,10 @@ func (m *meter) came(name string, n int) (perSecond float64) {
 }
 
 // good counts bytes of a source that were verified.
-func (m *meter) good(name string, n int) {
+func (m *meter) good(id, name string, n int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.flow(name, time.Now()).bytes += int64(n)
+	m.flow(id, name, time.Now()).bytes += int64(n)
 }
 
 // now is how fast all comes, and what each source has sent, the most first.
@@ -117,8 +129,8 @@ func (m *meter) now() (perSecond float64, from []Source) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := time.Now()
-	for name, f := range m.sources {
-		s := Source{Name: name, Bytes: f.bytes, Rate: f.rate}
+	for _, f := range m.sources {
+		s := Source{Name: f.name, Bytes: f.bytes, Rate: f.rate}
 		if passed := now.Sub(f.mark); passed > rateStale {
 			s.Rate = float64(f.since) / passed.Seconds()
 		}

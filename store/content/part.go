@@ -1,6 +1,7 @@
 package content
 
 import (
+	"context"
 	"crypto/sha256"
 	"fmt"
 	"os"
@@ -37,6 +38,7 @@ type part struct {
 	total  int64      // bytes of those
 
 	sync func(*os.File) error
+	quit <-chan struct{} // Closed when the pull is to end.
 
 	// use is held for reading while the file is used, and for writing to close it.
 	use    sync.RWMutex
@@ -56,11 +58,11 @@ type part struct {
 	due     int64         // bytes after which one is
 }
 
-func newPart(s *Store, rec *partial, p *plan, f *os.File, m marks, want leases.Set) *part {
+func newPart(s *Store, rec *partial, p *plan, f *os.File, m marks, want leases.Set, quit <-chan struct{}) *part {
 	n := len(p.leaves)
 	q := &part{
 		space: s.space, key: keyMaps(rec.Root), layout: s.layout, bytes: p.bytes, want: want,
-		leaves: p.leaves, order: sortedLeaves(p.leaves), file: f, sync: s.opt.sync,
+		leaves: p.leaves, order: sortedLeaves(p.leaves), file: f, sync: s.opt.sync, quit: quit,
 		written: leases.NewSet(n), synced: m.done, tried: leases.NewSet(n),
 		kick: make(chan struct{}, 1), due: s.opt.commitBytes,
 	}
@@ -135,8 +137,8 @@ func (p *part) have() int64 {
 	return p.done
 }
 
-// place writes a leaf, whose hash is right, wherever it stands, and returns the
-// indices.
+// place writes a leaf, whose hash is right, wherever it stands and is wanted, and
+// returns the indices where it stands. Files of zeros have one leaf everywhere.
 func (p *part) place(d digest, data []byte) ([]uint32, error) {
 	p.use.RLock()
 	defer p.use.RUnlock()
@@ -145,8 +147,16 @@ func (p *part) place(d digest, data []byte) ([]uint32, error) {
 	}
 	all := p.indices(d)
 	for rest := all; len(rest) > 0; {
-		some := rest[:min(len(rest), ahead)]
-		rest = rest[len(some):]
+		some := p.wanted(rest[:min(len(rest), ahead)])
+		rest = rest[min(len(rest), ahead):]
+		select {
+		case <-p.quit:
+			return nil, context.Canceled
+		default:
+		}
+		if len(some) == 0 {
+			continue
+		}
 		if err := p.intend(some); err != nil {
 			return nil, err
 		}
@@ -159,14 +169,42 @@ func (p *part) place(d digest, data []byte) ([]uint32, error) {
 	return all, nil
 }
 
+func (p *part) wanted(indices []uint32) []uint32 {
+	var list []uint32
+	for _, i := range indices {
+		if p.want.Has(int(i)) {
+			list = append(list, i)
+		}
+	}
+	return list
+}
+
+// has says whether a leaf is written.
+func (p *part) has(i int) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.written.Has(i)
+}
+
+// doubt takes back that a leaf is written: it was found to be wrong.
+func (p *part) doubt(i int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.written.Has(i) {
+		return
+	}
+	p.written.Remove(i)
+	if p.want.Has(i) {
+		p.done -= p.layout.leafSize(p.bytes, i)
+	}
+	p.fresh++ // So that it is committed.
+}
+
 func (p *part) write(i int, data []byte) error {
 	if int64(len(data)) != p.layout.leafSize(p.bytes, i) {
 		return fmt.Errorf("%w: leaf %d has %d bytes instead of %d", ErrContentInvalid, i, len(data), p.layout.leafSize(p.bytes, i))
 	}
-	p.mu.Lock()
-	have := p.written.Has(i)
-	p.mu.Unlock()
-	if have {
+	if p.has(i) {
 		return nil
 	}
 	if _, err := p.file.WriteAt(data, int64(i)*p.layout.chunk); err != nil {

@@ -49,6 +49,11 @@ type partial struct {
 	Set bool `json:"set,omitempty"`
 	// Dest is where a file of a set is to lie; "" for files by themselves.
 	Dest string `json:"-"`
+	// Inode is the unfinished file's: with another file of that name in its place,
+	// nothing of it is known. Left is what it was when a pull let go of it in good
+	// order; its size is 0 while one writes.
+	Inode uint64 `json:"inode,omitempty"`
+	Left  stamp  `json:"left"`
 	// Sparse: no space is reserved, as only some of it is wanted.
 	Sparse bool `json:"sparse,omitempty"`
 
@@ -187,6 +192,12 @@ func (s *Store) doneOf(p *partial) (int64, error) {
 	return done, nil
 }
 
+// nothingOf says whether nothing is here of an unfinished pull.
+func (s *Store) nothingOf(p *partial) bool {
+	done, err := s.doneOf(p)
+	return err == nil && done == 0
+}
+
 // committed is how many bytes of a pull are on disk for sure.
 func (s *Store) committed(p *partial) int64 {
 	if p.Bytes < 0 {
@@ -284,6 +295,13 @@ func (s *Store) forgetPartial(p *partial) error {
 
 // dropPart deletes the unfinished file of a pull.
 func (s *Store) dropPart(p *partial) error {
+	if _, err := os.Lstat(p.Part); err == nil {
+		lock, err := s.lockPart(p)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = lock.Close() }()
+	}
 	for _, path := range []string{p.Part, p.Part + lockSuffix} {
 		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return unusable(s.dir, err)

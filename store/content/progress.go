@@ -57,15 +57,21 @@ type Source struct {
 const reportEvery = 100 * time.Millisecond
 
 // reporter hands progress to fn, one call at a time and not too often; a change
-// of phase and the end of one always get through.
+// of phase and the end of one always get through. fn is called from a goroutine of
+// its own: whoever does not take what he is told holds up nobody else.
 type reporter struct {
 	fn func(Progress)
 
-	mu   sync.Mutex
-	last Progress
-	at   time.Time
-	off  bool
+	mu      sync.Mutex
+	last    Progress
+	at      time.Time
+	off     bool
+	pending []Progress
+	told    chan struct{} // Closed when nothing is pending; nil when nothing is.
 }
+
+// maxPending bounds what waits to be told: of each phase the latest.
+const maxPending = 16
 
 func (r *reporter) report(p Progress) {
 	if r == nil || r.fn == nil {
@@ -80,12 +86,39 @@ func (r *reporter) report(p Progress) {
 		return
 	}
 	r.last, r.at = p, now
-	r.fn(p)
+	if n := len(r.pending); n > 0 && (r.pending[n-1].Phase == p.Phase || n == maxPending) {
+		r.pending = r.pending[:n-1]
+	}
+	r.pending = append(r.pending, p)
+	if r.told == nil {
+		r.told = make(chan struct{})
+		go r.tell()
+	}
 }
 
-// stop returns when fn will not be called again.
+func (r *reporter) tell() {
+	for {
+		r.mu.Lock()
+		if len(r.pending) == 0 {
+			close(r.told)
+			r.told = nil
+			r.mu.Unlock()
+			return
+		}
+		p := r.pending[0]
+		r.pending = r.pending[1:]
+		r.mu.Unlock()
+		r.fn(p)
+	}
+}
+
+// stop returns when all is told, and fn will not be called again.
 func (r *reporter) stop() {
 	r.mu.Lock()
-	defer r.mu.Unlock()
 	r.off = true
+	told := r.told
+	r.mu.Unlock()
+	if told != nil {
+		<-told
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -153,6 +154,7 @@ type flight struct {
 	arrived clock
 	buffers sync.Pool // of leaves
 	lock    *flock.Flock
+	quit    <-chan struct{} // Closed when the pull is to end.
 
 	// done is closed when the pull is over; content and err are set by then.
 	done    chan struct{}
@@ -180,7 +182,7 @@ func (s *Store) board(ctx context.Context, o order, r *reporter) (f *flight, on 
 	f = s.pulls[o.root]
 	if f == nil {
 		run, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
-		f = &flight{s: s, order: o, cancel: cancel, done: make(chan struct{}), reports: map[*reporter]bool{}}
+		f = &flight{s: s, order: o, cancel: cancel, quit: run.Done(), done: make(chan struct{}), reports: map[*reporter]bool{}}
 		if f.meter = new(meter); o.member != nil {
 			f.meter = o.member.set.meter
 		}
@@ -257,6 +259,11 @@ const (
 // withRoom does something that needs room on a disk, and where there is none,
 // says so and does it again until there is.
 func (f *flight) withRoom(ctx context.Context, q *part, do func() error) error {
+	return f.roomFor(ctx, q.have(), q.total, do)
+}
+
+// roomFor is withRoom where done of total bytes are here.
+func (f *flight) roomFor(ctx context.Context, done, total int64, do func() error) error {
 	err := do()
 	if !store.IsDiskFull(err) {
 		return err
@@ -270,7 +277,7 @@ func (f *flight) withRoom(ctx context.Context, q *part, do func() error) error {
 			return err
 		}
 		f.arrived.touch() // Nobody else is to blame for the silence.
-		f.report(Progress{Phase: PhaseWait, Done: q.have(), Total: q.total, Why: err.Error()})
+		f.report(Progress{Phase: PhaseWait, Done: done, Total: total, Why: err.Error()})
 		select {
 		case <-ctx.Done():
 			return err
@@ -293,7 +300,7 @@ func (f *flight) run(ctx context.Context) (Content, error) {
 	if cause := context.Cause(ctx); cause != nil {
 		err = cause
 	}
-	if errors.Is(err, ErrContentInvalid) && !errors.Is(err, errRange) || (store.IsDiskFull(err) && f.s.committed(rec) == 0) {
+	if errors.Is(err, ErrContentInvalid) && !errors.Is(err, errRange) || store.IsDiskFull(err) && f.s.nothingOf(rec) {
 		// Nothing of it can be used again, or nothing is there.
 		if drop := f.s.dropPartial(rec); drop != nil {
 			f.s.log.Warn("an unfinished pull could not be removed", "path", rec.Part, "error", drop)
@@ -309,8 +316,8 @@ func (f *flight) begin(ctx context.Context) (*partial, Content, error) {
 	if content, ok := f.s.here(f.order); ok {
 		return nil, content, nil
 	}
-	if err := os.MkdirAll(f.s.dir, 0o700); err != nil {
-		return nil, Content{}, unusable(f.s.dir, err)
+	if err := f.s.makeDir(); err != nil {
+		return nil, Content{}, err
 	}
 	rec, err := f.s.partialOf(f.root)
 	if err != nil {
@@ -398,6 +405,9 @@ func (f *flight) askDisk(need int64) error {
 
 // pull does what is left to do for a record.
 func (f *flight) pull(ctx context.Context, rec *partial) (Content, error) {
+	if rec.Set && f.ranges != nil {
+		return Content{}, fmt.Errorf("%w: %s is a set of files, and ranges are of one", errRange, f.root)
+	}
 	if rec.Set {
 		entries, err := f.directory(ctx)
 		if err == nil && entries == nil {
@@ -444,11 +454,13 @@ func (f *flight) pull(ctx context.Context, rec *partial) (Content, error) {
 	f.setPart(nil)
 	// Also after a failure: what was written need not be fetched again.
 	err = first(err, q.commit(), q.close())
+	rec.Left = stampAt(rec.Part)
+	err = first(err, f.s.savePartial(rec))
 	if err != nil || f.ranges != nil {
 		return Content{CID: f.root, Bytes: p.bytes, Path: rec.Part}, err
 	}
 	f.report(Progress{Phase: PhaseFinish, Done: p.bytes, Total: p.bytes})
-	rec.Final, rec.Stamp = f.finalName(), stampAt(rec.Part)
+	rec.Final, rec.Stamp = f.finalName(), rec.Left
 	var content Content
 	var found bool
 	err = f.withRoom(ctx, q, func() (err error) {
@@ -508,12 +520,19 @@ func (f *flight) finalName() string {
 // finish gives the whole file its name and registers it. found is false when
 // neither the unfinished nor the finished file is the one that was recorded.
 func (f *flight) finish(rec *partial, p *plan) (content Content, found bool, err error) {
-	if stampAt(rec.Final) != rec.Stamp {
-		if stampAt(rec.Part) != rec.Stamp {
-			return Content{}, false, nil
+	switch {
+	case isAt(rec.Final, rec.Stamp):
+		// Killed in the middle of giving it its name: the other one goes.
+		if isAt(rec.Part, rec.Stamp) {
+			if err := os.Remove(rec.Part); err != nil {
+				return Content{}, true, unusable(f.s.dir, err)
+			}
 		}
-		if err := giveName(rec.Part, rec.Final); err != nil {
-			return Content{}, true, unusable(f.s.dir, err)
+	case !isAt(rec.Part, rec.Stamp):
+		return Content{}, false, nil
+	default:
+		if err := f.giveFinal(rec); err != nil {
+			return Content{}, true, err
 		}
 	}
 	if err := store.SyncDir(filepath.Dir(rec.Final)); err != nil {
@@ -528,6 +547,36 @@ func (f *flight) finish(rec *partial, p *plan) (content Content, found bool, err
 		return Content{}, true, err
 	}
 	return contentOf(done, nil), true, nil
+}
+
+// giveFinal gives the whole file its name, or another one where that is taken. A
+// file of a set has only the one.
+func (f *flight) giveFinal(rec *partial) error {
+	for {
+		err := giveName(rec.Part, rec.Final)
+		switch {
+		case err == nil:
+			return nil
+		case !errors.Is(err, fs.ErrExist):
+			return unusable(f.s.dir, err)
+		case f.member != nil:
+			return fmt.Errorf("%w: %s is in the way of a file that was pulled; move it away and pull again", ErrUnusable, rec.Final)
+		}
+		next := f.finalName()
+		if next == rec.Final { // Nothing is there any more.
+			continue
+		}
+		rec.Final = next
+		if err := f.s.savePartial(rec); err != nil {
+			return err
+		}
+	}
+}
+
+// isAt says whether the file with that stamp is at a path.
+func isAt(path string, is stamp) bool {
+	at := stampAt(path)
+	return at.Size >= 0 && at == is
 }
 
 func stampAt(path string) stamp {

@@ -55,7 +55,7 @@ func (f *flight) directory(ctx context.Context) (entries []dirEntry, err error) 
 
 // beginSet makes the record of the pull of a set, with a folder of its own.
 func (f *flight) beginSet(entries []dirEntry) (*partial, error) {
-	if err := f.askDisk(f.missingOf(entries, "")); err != nil {
+	if err := first(f.checkSize(entries), f.askDisk(f.missingOf(entries, ""))); err != nil {
 		return nil, err
 	}
 	// The record first, the folder then: nothing is left that nobody knows of.
@@ -80,19 +80,35 @@ func (f *flight) beginSet(entries []dirEntry) (*partial, error) {
 func (f *flight) missingOf(entries []dirEntry, dir string) int64 {
 	var need int64
 	for _, e := range entries {
-		if dir != "" {
-			if f.s.hasMember(filepath.Join(dir, e.Name), e.Root) {
-				continue
+		size := e.Total
+		if dir != "" && f.s.hasMember(filepath.Join(dir, e.Name), e.Root) {
+			continue
+		}
+		if rec, err := f.s.partialOf(e.Root); err == nil && rec != nil {
+			if rec.Bytes >= 0 {
+				size = rec.Bytes
 			}
-			if rec, err := f.s.partialOf(e.Root); err == nil && rec != nil {
-				if info, err := os.Stat(rec.Part); err == nil {
-					need -= min(allocated(info), e.Total)
-				}
+			if info, err := os.Stat(rec.Part); err == nil {
+				size -= min(size, allocated(info))
 			}
 		}
-		need += e.Total
+		need += size
 	}
 	return need
+}
+
+// checkSize refuses a set whose blocks cannot be those of as many bytes as its
+// model says, before any space is taken for it.
+func (f *flight) checkSize(entries []dirEntry) error {
+	var total int64
+	for _, e := range entries {
+		total += e.Total
+	}
+	// Inner nodes take less than a thousandth of large files.
+	if f.bytes >= 0 && (total < f.bytes || total > f.bytes+f.bytes/1000+int64(len(entries))<<20) {
+		return wrongSize(f.root, total, f.bytes)
+	}
+	return nil
 }
 
 // hasMember says whether a path has the file of a set that belongs there.
@@ -124,7 +140,7 @@ func (f *flight) pullSet(ctx context.Context, rec *partial, entries []dirEntry) 
 		return Content{}, wrongSize(f.root, total, rec.Bytes)
 	}
 	rec.Bytes = total
-	if err := f.s.savePartial(rec); err != nil {
+	if err := f.roomFor(ctx, 0, total, func() error { return f.s.savePartial(rec) }); err != nil {
 		return Content{}, err
 	}
 	var done int64
@@ -141,6 +157,18 @@ func (f *flight) pullSet(ctx context.Context, rec *partial, entries []dirEntry) 
 		done += sizes[i]
 	}
 	f.report(Progress{Phase: PhaseFinish, Done: total, Total: total})
+	var c Content
+	err = f.roomFor(ctx, total, total, func() (err error) {
+		c, err = f.registerMembers(rec, entries)
+		return err
+	})
+	return c, err
+}
+
+// registerMembers registers a set whose files are here; the record of its pull
+// goes.
+func (f *flight) registerMembers(rec *partial, entries []dirEntry) (Content, error) {
+	d, _ := digestOf(f.root)
 	return f.s.registerSet(rec.Part, entries,
 		store.Write{Key: keyPull(f.root), Delete: true},
 		store.Write{Key: keyUse(d, rec.ID), Delete: true})

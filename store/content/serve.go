@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"sync"
 
 	"github.com/ipfs/go-cid"
 
@@ -84,7 +85,7 @@ func (u *unfinished) until(from int64, l layout) int64 {
 // it is read, and one that is wrong has its file noted as damaged: reads then fail
 // with ErrFileChanged. It fails with ErrNotFound when the first byte is not here,
 // and with ErrFileChanged.
-func (s *Store) OpenRange(_ context.Context, root cid.Cid, from, to int64, check bool) (r io.ReadCloser, n int64, err error) {
+func (s *Store) OpenRange(ctx context.Context, root cid.Cid, from, to int64, check bool) (r io.ReadCloser, n int64, err error) {
 	if from < 0 || from >= to {
 		return nil, 0, fmt.Errorf("bytes %d to %d of %s: %w", from, to, root, ErrNotFound)
 	}
@@ -115,9 +116,14 @@ func (s *Store) OpenRange(_ context.Context, root cid.Cid, from, to int64, check
 	if !check {
 		return section{io.NewSectionReader(in, from, to-from), in}, to - from, nil
 	}
-	c := &checked{s: s, file: f, in: in, at: from, to: to, bytes: bytes, first: int(from / s.layout.chunk)}
+	c := &checked{s: s, root: root, file: f, in: in, at: from, to: to, bytes: bytes, first: int(from / s.layout.chunk)}
+	select {
+	case s.checks <- struct{}{}:
+	case <-ctx.Done():
+		return nil, 0, first(ctx.Err(), in.Close())
+	}
 	if c.leaves, err = s.digests(root, bytes, c.first, int((to-1)/s.layout.chunk)+1); err != nil {
-		return nil, 0, first(err, in.Close())
+		return nil, 0, first(err, c.Close())
 	}
 	return c, to - from, nil
 }
@@ -132,17 +138,26 @@ type section struct {
 // it.
 type checked struct {
 	s      *Store
+	root   cid.Cid
 	file   *file // nil: an unfinished one
 	in     *os.File
 	at, to int64
 	bytes  int64 // of the whole file
 	first  int   // the leaf that leaves begin with
 	leaves []digest
-	rest   []byte // hashed and not handed out
+	buf    []byte
+	rest   []byte // of buf: hashed and not handed out
 	err    error
+	once   sync.Once
 }
 
-func (c *checked) Close() error { return c.in.Close() }
+// maxChecks is how many ranges are hashed before they are sent at a time.
+const maxChecks = 4
+
+func (c *checked) Close() error {
+	c.once.Do(func() { <-c.s.checks })
+	return c.in.Close()
+}
 
 func (c *checked) Read(p []byte) (int, error) {
 	if len(c.rest) == 0 && c.err == nil {
@@ -164,7 +179,10 @@ func (c *checked) next() ([]byte, error) {
 	chunk := c.s.layout.chunk
 	i := int(c.at / chunk)
 	begin := int64(i) * chunk
-	data := make([]byte, c.s.layout.leafSize(c.bytes, i))
+	if c.buf == nil {
+		c.buf = make([]byte, chunk)
+	}
+	data := c.buf[:c.s.layout.leafSize(c.bytes, i)]
 	n, err := c.in.ReadAt(data, begin)
 	if n == len(data) && sha256.Sum256(data) == c.leaves[i-c.first] {
 		data = data[c.at-begin : min(int64(len(data)), c.to-begin)]
@@ -172,6 +190,7 @@ func (c *checked) next() ([]byte, error) {
 		return data, nil
 	}
 	if c.file == nil {
+		c.s.doubt(c.root, i)
 		return nil, fmt.Errorf("%s: %w: its bytes are others", c.in.Name(), ErrFileChanged)
 	}
 	if n < len(data) {
@@ -182,6 +201,23 @@ func (c *checked) next() ([]byte, error) {
 	}
 	c.s.noteDamage(c.file, begin)
 	return nil, c.file.changed(damaged)
+}
+
+// doubt takes back that a leaf of an unfinished file is there, since it is wrong:
+// what nobody writes to now is hashed again when the pull goes on.
+func (s *Store) doubt(root cid.Cid, i int) {
+	if q := s.partOf(root); q != nil {
+		q.doubt(i)
+		return
+	}
+	rec, err := s.partialOf(root)
+	if err != nil || rec == nil || rec.Left.Size < 0 {
+		return
+	}
+	rec.Left = stamp{Size: -1}
+	if err := s.savePartial(rec); err != nil {
+		s.log.Warn("that an unfinished file is damaged could not be noted", "path", rec.Part, "error", err)
+	}
 }
 
 // digests reads the hashes of leaves [from, to) of a file off its inner nodes.

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -123,6 +124,9 @@ type Store struct {
 	// changed, so that nobody deletes a node that another just came to use.
 	tables sync.Mutex
 
+	// checks has an element for each range that is hashed before it is sent.
+	checks chan struct{}
+
 	// mu guards what follows and is never held while anything waits.
 	mu     sync.RWMutex
 	files  map[uint64]*file
@@ -146,22 +150,36 @@ func New(opt Options) (*Store, error) {
 	s := &Store{
 		opt: opt, dir: dir, layout: opt.layout, log: opt.Logger, space: opt.Space,
 		files: map[uint64]*file{}, paths: map[string]*file{}, sets: map[uint64]*set{},
-		pulls: map[cid.Cid]*flight{},
+		pulls: map[cid.Cid]*flight{}, checks: make(chan struct{}, maxChecks),
 	}
 	if err := s.load(); err != nil {
 		return nil, err
 	}
-	awaited, err := s.pulledInto(dir)
-	if err != nil {
+	if awaited, err := s.pulledInto(dir); err != nil || awaited {
+		return s, err // Where it is missing, its disk may not be mounted: an empty one would hide that.
+	}
+	if err := s.makeDir(); err != nil {
 		return nil, err
 	}
-	if awaited {
-		return s, nil // Where it is missing, its disk may not be mounted: an empty one would hide that.
-	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, unusable(dir, err)
-	}
 	return s, nil
+}
+
+// makeDir makes the folder of pulled models where it is missing and nothing is
+// known to lie in it. If something is, its disk may not be mounted.
+func (s *Store) makeDir() error {
+	if _, err := os.Stat(s.dir); errors.Is(err, fs.ErrNotExist) {
+		awaited, err := s.pulledInto(s.dir)
+		if err != nil {
+			return err
+		}
+		if awaited {
+			return fmt.Errorf("%w: %s is missing, and what was pulled lies in it; mount its disk or put it back, or make an empty folder there if it is gone for good", ErrUnusable, s.dir)
+		}
+	}
+	if err := os.MkdirAll(s.dir, 0o700); err != nil {
+		return unusable(s.dir, err)
+	}
+	return nil
 }
 
 // pulledInto says whether something that was pulled, wholly or in part, belongs
