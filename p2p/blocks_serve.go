@@ -83,7 +83,7 @@ func (b *blockServer) have(w http.ResponseWriter, r *http.Request) {
 		err = fmt.Errorf("the file has more than %d parts", 8*maxHave)
 	}
 	if err != nil {
-		refuse(w, http.StatusNotFound, err.Error())
+		refuse(w, http.StatusNotFound, sentences[http.StatusNotFound])
 		return
 	}
 	if whole {
@@ -111,7 +111,8 @@ func (b *blockServer) bytes(w http.ResponseWriter, r *http.Request) {
 	defer leave()
 	file, left, err := b.n.Files.OpenRange(r.Context(), root, from, to, r.Header.Get(headerCheck) == "1")
 	if err != nil {
-		refuse(w, statusOf(err), err.Error())
+		b.n.log.Debug("range not sent", "cid", root, "error", err)
+		refuse(w, statusOf(err), sentences[statusOf(err)])
 		return
 	}
 	defer func() { _ = file.Close() }()
@@ -130,15 +131,16 @@ func (b *blockServer) bytes(w http.ResponseWriter, r *http.Request) {
 	}
 	next, err := read()
 	if len(next) == 0 { // Nothing is promised yet.
-		refuse(w, http.StatusConflict, err.Error())
+		refuse(w, http.StatusConflict, sentences[http.StatusConflict])
 		return
 	}
 	w.Header().Set("Content-Type", "application/octet-stream")
 	w.Header().Set("Content-Length", strconv.FormatInt(left+int64(len(next)), 10))
 	w.Header().Set("Content-Range", formatSent(from, from+left+int64(len(next))))
 	w.WriteHeader(http.StatusPartialContent)
+	end := time.Now().Add(b.patience + time.Duration(float64(left)/leastRate*float64(time.Second)))
 	for {
-		if b.write(w, next) != nil {
+		if time.Now().After(end) || b.write(w, next) != nil {
 			hangUp(w)
 			return
 		}
@@ -156,6 +158,10 @@ func (b *blockServer) bytes(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// leastRate is how fast a whole range has to be taken, in bytes a second, so that
+// nobody holds a place for hours.
+const leastRate = 16 << 10
+
 // write sends a piece, which the other side has to take in time.
 func (b *blockServer) write(w http.ResponseWriter, piece []byte) error {
 	if err := http.NewResponseController(w).SetWriteDeadline(time.Now().Add(b.patience)); err != nil {
@@ -163,6 +169,13 @@ func (b *blockServer) write(w http.ResponseWriter, piece []byte) error {
 	}
 	_, err := w.Write(piece)
 	return err
+}
+
+// sentences are why nothing is sent. The errors of Files name paths, which are
+// nobody else's business.
+var sentences = map[int]string{
+	http.StatusNotFound: "it is not here",
+	http.StatusConflict: "the file is not as it was added any more",
 }
 
 // statusOf is how an error of Files is answered.

@@ -25,7 +25,7 @@ import (
 // paths make no set, with ErrFileChanged when a file changes while it is read, and
 // with store.ErrDiskFull; nothing is registered then.
 func (s *Store) Add(ctx context.Context, paths []string, progress func(Progress)) (Content, error) {
-	report := &reporter{fn: progress}
+	report := &reporter{direct: true, fn: progress}
 	defer report.stop()
 	if len(paths) == 0 {
 		return Content{}, fmt.Errorf("no file %w: none was named", ErrFileInvalid)
@@ -82,7 +82,7 @@ func (s *Store) readFiles(ctx context.Context, paths []string, report *reporter)
 	some := false
 	list := make([]hashed, len(paths))
 	for i, path := range paths {
-		h, err := s.hashFile(ctx, path, &reporter{fn: func(p Progress) {
+		h, err := s.hashFile(ctx, path, &reporter{direct: true, fn: func(p Progress) {
 			some = true
 			report.report(Progress{Phase: p.Phase, Done: done + p.Done, Total: total})
 		}})

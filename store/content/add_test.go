@@ -174,7 +174,7 @@ func touch(t *testing.T, path string) {
 func TestAddStopsWithItsContext(t *testing.T) {
 	s, space := testStore(t)
 	ctx, cancel := context.WithCancel(t.Context())
-	_, err := s.Add(ctx, []string{newFile(t, randomBytes(1, 8<<20))}, func(Progress) { cancel() })
+	_, err := s.Add(ctx, []string{newFile(t, randomBytes(1, 100000))}, func(Progress) { cancel() })
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}

@@ -367,8 +367,13 @@ func (f *flight) gather(ctx context.Context, q *part) error {
 		if now := q.have(); now != had {
 			had, since = now, time.Now()
 		}
-		if err == nil && time.Since(since) > f.s.opt.Stall {
+		patient := time.Since(since) <= f.s.opt.Stall
+		rest, ok := c.rested()
+		switch {
+		case err == nil && !patient:
 			err = f.noBlocks(len(q.missing(singlesAtOnce)))
+		case errors.Is(err, ErrNoBlocks) && patient && ok:
+			err = pause(ctx, rest) // Then those who send ranges may have come back.
 		}
 		if trouble := c.troubles(); errors.Is(err, ErrNoBlocks) && trouble != nil {
 			return fmt.Errorf("%w (%w)", err, trouble)
@@ -376,6 +381,18 @@ func (f *flight) gather(ctx context.Context, q *part) error {
 		if err != nil {
 			return err
 		}
+	}
+}
+
+// pause waits a while, a moment at least.
+func pause(ctx context.Context, d time.Duration) error {
+	over := time.NewTimer(max(d, 10*time.Millisecond))
+	defer over.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-over.C:
+		return nil
 	}
 }
 

@@ -58,9 +58,13 @@ const reportEvery = 100 * time.Millisecond
 
 // reporter hands progress to fn, one call at a time and not too often; a change
 // of phase and the end of one always get through. fn is called from a goroutine of
-// its own: whoever does not take what he is told holds up nobody else.
+// its own: of several who pull one model, whoever does not take what he is told
+// holds up nobody else.
 type reporter struct {
 	fn func(Progress)
+	// direct: fn is called by whoever reports, who waits for it: it holds up only
+	// its own work, or hands on to another reporter.
+	direct bool
 
 	mu      sync.Mutex
 	last    Progress
@@ -86,6 +90,10 @@ func (r *reporter) report(p Progress) {
 		return
 	}
 	r.last, r.at = p, now
+	if r.direct {
+		r.fn(p)
+		return
+	}
 	if n := len(r.pending); n > 0 && (r.pending[n-1].Phase == p.Phase || n == maxPending) {
 		r.pending = r.pending[:n-1]
 	}

@@ -371,7 +371,7 @@ func (f *flight) adopt(ctx context.Context) (Content, bool) {
 	if err != nil || info.Size() != f.bytes {
 		return Content{}, false
 	}
-	h, err := f.s.hashFile(ctx, path, &reporter{fn: func(p Progress) {
+	h, err := f.s.hashFile(ctx, path, &reporter{direct: true, fn: func(p Progress) {
 		f.report(Progress{Phase: PhaseCheck, Done: p.Done, Total: p.Total})
 	}})
 	if err != nil || h.known != nil {
