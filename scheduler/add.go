@@ -260,7 +260,7 @@ func (s *Scheduler) register(ctx context.Context, f modelFiles, m *Model, progre
 			if before[c.CID] {
 				continue
 			}
-			if err := s.Content.Remove(c.CID, false); err != nil {
+			if _, err := s.Content.Remove(c.CID, false); err != nil {
 				s.log.Warn("a file that no model needs stays registered", "path", c.Path, "error", err)
 			}
 		}

@@ -520,11 +520,12 @@ func (p *fakePeer) Path(c cid.Cid) (string, error) {
 	return f.Path, err
 }
 
-func (p *fakePeer) Remove(c cid.Cid, _ bool) error {
+func (p *fakePeer) Remove(c cid.Cid, _ bool) (content.Removed, error) {
 	p.filesMu.Lock()
 	defer p.filesMu.Unlock()
+	gone := content.Removed{Files: 1, Bytes: p.files[c].Bytes}
 	delete(p.files, c)
-	return nil
+	return gone, nil
 }
 
 // fakeEngine pretends to be the engine of one peer. Load takes two seconds.

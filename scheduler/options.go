@@ -50,7 +50,7 @@ type Content interface {
 	List() []content.Content
 	Get(c cid.Cid) (content.Content, error)
 	Path(c cid.Cid) (string, error)
-	Remove(c cid.Cid, deleteFiles bool) error
+	Remove(c cid.Cid, deleteFiles bool) (content.Removed, error)
 	// Touch notes that a content is used now.
 	Touch(c cid.Cid) error
 	// Partials are the unfinished pulls.

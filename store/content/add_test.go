@@ -213,7 +213,7 @@ func TestConcurrentAddsOfOneFile(t *testing.T) {
 		t.Fatalf("%d contents in %d files", len(list), len(s.files))
 	}
 	holds(t, s, list[0].CID, data)
-	if err := s.Remove(list[0].CID, true); err != nil {
+	if _, err := s.Remove(list[0].CID, true); err != nil {
 		t.Fatal(err)
 	}
 	noLeftovers(t, space)
@@ -448,7 +448,7 @@ func TestRemove(t *testing.T) {
 	one := mustAdd(t, s, newFile(t, append(bytes.Clone(shared), "one"...)))
 	other := append(bytes.Clone(shared), "two"...)
 	two := mustAdd(t, s, newFile(t, other))
-	if err := s.Remove(one.CID, true); err != nil {
+	if _, err := s.Remove(one.CID, true); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(one.Path); err != nil {
@@ -461,8 +461,9 @@ func TestRemove(t *testing.T) {
 		t.Errorf("removed, and its blocks say %v", err)
 	}
 	holds(t, s, two.CID, other)
-	sentence(t, s.Remove(one.CID, false), ErrNotFound, "not_found", one.CID.String())
-	if err := s.Remove(two.CID, false); err != nil {
+	_, err := s.Remove(one.CID, false)
+	sentence(t, err, ErrNotFound, "not_found", one.CID.String())
+	if _, err := s.Remove(two.CID, false); err != nil {
 		t.Fatal(err)
 	}
 	noLeftovers(t, space)
@@ -483,8 +484,9 @@ func TestRemoveOnAFullDisk(t *testing.T) {
 		}
 		return nil
 	}
-	sentence(t, to.Remove(held.CID, false), store.ErrDiskFull, "disk_full")
-	if err := to.Remove(held.CID, true); err != nil {
+	_, err = to.Remove(held.CID, false)
+	sentence(t, err, store.ErrDiskFull, "disk_full")
+	if _, err := to.Remove(held.CID, true); err != nil {
 		t.Error(err)
 	}
 	noLeftovers(t, space)
@@ -501,7 +503,7 @@ func TestZeros(t *testing.T) {
 			t.Errorf("an entry of %d bytes", len(v))
 		}
 	}
-	if err := s.Remove(c.CID, false); err != nil {
+	if _, err := s.Remove(c.CID, false); err != nil {
 		t.Fatal(err)
 	}
 	noLeftovers(t, space)
@@ -540,7 +542,7 @@ func TestCrashWhileAdding(t *testing.T) {
 		root := s.fileByPath(path).Root
 
 		space.dieAfter(n)
-		removeErr := s.Remove(root, true)
+		_, removeErr := s.Remove(root, true)
 		if removeErr != nil && !errors.Is(removeErr, errCrash) {
 			t.Fatal(removeErr)
 		}
@@ -596,4 +598,83 @@ func TestUnreadableRecordsAreLeftAlone(t *testing.T) {
 	if _, ok := space.data[string(keyFile(99))]; !ok {
 		t.Error("it was deleted")
 	}
+}
+
+// Hash says what files are and changes nothing: what is known of their paths is
+// replaced only when they are registered.
+func TestHashChangesNothing(t *testing.T) {
+	s, space := testStore(t)
+	path := newFile(t, randomBytes(1, 300))
+	old := mustAdd(t, s, path)
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := space.leftovers()
+	record := space.data[string(keyFile(s.fileByPath(path).ID))]
+
+	writeFile(t, path, randomBytes(2, 300))
+	touch(t, path)
+	h, err := s.Hash(t.Context(), []string{path}, nil)
+	if err != nil || h.CID == old.CID || h.Bytes != 300 || !slices.Equal(h.Paths, []string{path}) {
+		t.Errorf("%+v %v", h, err)
+	}
+	if after := space.leftovers(); !slices.Equal(before, after) || space.data[string(keyFile(s.fileByPath(path).ID))] != record {
+		t.Error("the tables changed")
+	}
+	// The right bytes come back, and are what they were.
+	writeFile(t, path, randomBytes(1, 300))
+	if err := os.Chtimes(path, time.Time{}, info.ModTime()); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Check(old.CID); err != nil {
+		t.Error(err)
+	}
+	_, err = s.AddHashed(h)
+	sentence(t, err, ErrFileChanged, "file_changed", path)
+	if err := s.Check(old.CID); err != nil {
+		t.Error(err)
+	}
+	holds(t, s, old.CID, randomBytes(1, 300))
+}
+
+// What Hash says is what is registered then: of a file, of a set, of what is known
+// already and of what was moved.
+func TestHashThenAdd(t *testing.T) {
+	s, space := testStore(t)
+	dir := t.TempDir()
+	paths := newSetFiles(t, filepath.Join(dir, "x"), "a", "b", "c")
+	add := func(paths ...string) {
+		t.Helper()
+		h, err := s.Hash(t.Context(), paths, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := s.AddHashed(h)
+		if err != nil || c.CID != h.CID || c.Bytes != h.Bytes || c.Path != h.Paths[0] || (len(paths) > 1 && !slices.Equal(c.Files, h.Paths)) {
+			t.Errorf("%+v is registered as %+v %v", h, c, err)
+		}
+	}
+	add(paths[0])
+	add(paths[2], paths[0], paths[1])
+	add(paths...)
+	rename(t, filepath.Join(dir, "x"), filepath.Join(dir, "y"))
+	for i, path := range paths {
+		paths[i] = filepath.Join(dir, "y", filepath.Base(path))
+	}
+	add(paths...)
+
+	// Removed meanwhile.
+	h, err := s.Hash(t.Context(), paths, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range s.List() {
+		if _, err := s.Remove(c.CID, false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, err = s.AddHashed(h)
+	sentence(t, err, ErrFileChanged, "file_changed", paths[0])
+	noLeftovers(t, space)
 }
