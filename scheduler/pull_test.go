@@ -53,7 +53,7 @@ func TestPullsAllContents(t *testing.T) {
 	bubble(t, 2, func(t *testing.T, c *cluster) {
 		a, b := c.peers[0], c.peers[1]
 		c.twoRoots(b)
-		it := a.pulling(t.Context(), PullOptions{Name: c.rootOf("m").String(), Limit: 5})
+		it := a.pulling(t.Context(), PullOptions{Name: c.rootOf("m").String(), Limit: minLimit})
 		c.pass(time.Second)
 		m, _ := b.s.Model("m")
 		c.want("partly", m.Partly, []string{a.id.String()})
@@ -62,7 +62,7 @@ func TestPullsAllContents(t *testing.T) {
 		if len(here.Pulls) != 1 || !here.Pulls[0].Running || here.Pulls[0].Done != 1<<19 {
 			t.Errorf("%+v", here.Pulls)
 		}
-		c.want("limit", a.limit, 5)
+		c.want("limit", a.limit, minLimit)
 		if got := (&swarm{s: b.s, cid: c.rootOf("m").String()}).Holders(); len(got) != 1 || got[0].Name() != "a" {
 			t.Errorf("who is pulling is no holder: %v", got)
 		}
@@ -155,7 +155,7 @@ func TestPullsAreStopped(t *testing.T) {
 		if !errors.Is(it.err, context.Canceled) || errors.Is(it.err, content.ErrPaused) {
 			t.Errorf("%v", it.err)
 		}
-		if _, err := b.s.Remove("m", false, false); err != nil {
+		if _, err := b.s.Remove(t.Context(), "m", false, false); err != nil {
 			t.Fatal(err)
 		}
 		c.pass(time.Second)
