@@ -114,7 +114,7 @@ func TestModelsOfSeveralFiles(t *testing.T) {
 		}
 		c.pass(time.Second)
 		c.want("last copies of b", a.s.LastCopies(b.id.String()), []string{"m"})
-		if _, err := b.s.Remove("m", true, false); ReasonOf(err) != NotAllowed {
+		if _, err := b.s.Remove(t.Context(), "m", true, false); ReasonOf(err) != NotAllowed {
 			t.Errorf("the last copy of a projector: %v", err)
 		}
 
@@ -126,7 +126,7 @@ func TestModelsOfSeveralFiles(t *testing.T) {
 		if err != nil || again.UID != added.UID || len(again.Holders) != 2 {
 			t.Errorf("%+v: %v", again, err)
 		}
-		removed, err := b.s.Remove("m", true, false)
+		removed, err := b.s.Remove(t.Context(), "m", true, true)
 		if err != nil || len(b.List()) > 0 {
 			t.Errorf("%d files left: %v", len(b.List()), err)
 		}

@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -9,6 +10,7 @@ import (
 	cid "github.com/ipfs/go-cid"
 
 	"relay/p2p/record"
+	"relay/scheduler/eviction"
 	"relay/store/content"
 )
 
@@ -21,12 +23,16 @@ type Removed struct {
 }
 
 // Remove takes a model out of the mesh. Its files stay unless files is set, and
-// then only pulled ones are deleted that no other model needs, and the last
-// whole copy that can be reached only with lastCopy. What is here of it in part
-// goes as well then.
-func (s *Scheduler) Remove(name string, files, lastCopy bool) (Removed, error) {
+// then only pulled ones are deleted that no other model needs, and what may be
+// the last whole copy only with lastCopy: another one must be confirmed as it is
+// for Prune. What is here of it in part goes as well then.
+func (s *Scheduler) Remove(ctx context.Context, name string, files, lastCopy bool) (Removed, error) {
 	if err := s.mayChangeModels(); err != nil {
 		return Removed{}, err
+	}
+	if files {
+		s.freeing.Lock()
+		defer s.freeing.Unlock()
 	}
 	v := s.look()
 	m := v.find(name)
@@ -44,8 +50,11 @@ func (s *Scheduler) Remove(name string, files, lastCopy bool) (Removed, error) {
 	}
 	removed.FileKept = strings.Join(kept, "; ")
 	for _, root := range deleted {
-		if !lastCopy && !v.elsewhere(s.self, root.String()) {
-			return Removed{}, Errorf(NotAllowed, "no other peer that is up has a whole copy of %q: say --last-copy to delete this one all the same", m.shown)
+		if lastCopy {
+			break
+		}
+		if why := s.lastCopyText(ctx, v, root); why != "" {
+			return Removed{}, Errorf(NotAllowed, "the copy of %q here is not deleted: %s; say --last-copy to delete it all the same", m.shown, why)
 		}
 	}
 	if _, err := s.Mesh.Table().DeleteShared(KindModel, m.uid); err != nil && !errors.Is(err, record.ErrNotFound) {
@@ -101,6 +110,16 @@ func (s *Scheduler) deletable(v *view, m *modelView) (roots []cid.Cid, kept []st
 		}
 	}
 	return roots, kept, nil
+}
+
+// lastCopyText says why a whole copy here may be the last one, or "" where another
+// is confirmed.
+func (s *Scheduler) lastCopyText(ctx context.Context, v *view, root cid.Cid) string {
+	c := candidate{piece: Piece{CID: root.String()}, root: root, witnesses: s.witnesses(v, root.String())}
+	if len(c.witnesses) == 0 {
+		return s.staysText(c, eviction.Last)
+	}
+	return s.confirm(ctx, c)
 }
 
 // needing names a model other than one that needs a content; "" where none does.
