@@ -3,7 +3,7 @@ package scheduler
 import (
 	"cmp"
 	"context"
-	"fmt"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -33,6 +33,12 @@ type AddOptions struct {
 	Args      []string `json:"args,omitempty"`
 }
 
+// servedOtherwise says whether something is asked for that a model is not.
+func (o AddOptions) servedOtherwise(m Model) bool {
+	return o.Kind != "" && o.Kind != m.Kind || o.Context != 0 && o.Context != m.Context ||
+		o.Slots != 0 && o.Slots != m.Slots || len(o.Args) > 0 && !slices.Equal(o.Args, m.Args)
+}
+
 // Outcome is a model that was added or pulled, and what that gives reason to warn
 // of, in sentences.
 type Outcome struct {
@@ -41,8 +47,9 @@ type Outcome struct {
 }
 
 // Add registers GGUF files under a name: their blocks refer to the files where
-// they lie, and the mesh learns of the model. A model whose files this peer has
-// lost is found again where they lie now.
+// they lie, and the mesh learns of the model. A model that the mesh has may be added
+// again from files that are the same: this peer then holds them, or has found again
+// where they lie now.
 func (s *Scheduler) Add(ctx context.Context, o AddOptions, progress func(content.Progress)) (Outcome, error) {
 	if err := CheckModelName(o.Name); err != nil {
 		return Outcome{}, err
@@ -53,48 +60,28 @@ func (s *Scheduler) Add(ctx context.Context, o AddOptions, progress func(content
 	if err := o.resolve(); err != nil {
 		return Outcome{}, err
 	}
-	lost := s.lostFile(o.Name)
-	if lost == nil {
-		if err := s.mayAdd(o.Name); err != nil {
-			return Outcome{}, err
-		}
+	if err := s.publishHoldings(); err != nil { // A file may have been lost a moment ago.
+		return Outcome{}, err
+	}
+	taken, err := s.mayAdd(o)
+	if err != nil {
+		return Outcome{}, err
 	}
 	files, err := s.readFiles(o)
-	if err == nil && lost != nil && !files.mayBe(lost.Model) {
-		err = Errorf(FileInvalid, "these are not the files of %q", lost.shown)
+	if taken != nil && (err != nil || !files.mayBe(taken.Model)) {
+		return Outcome{}, s.notItsFiles(taken, err)
 	}
 	if err != nil {
-		if lost != nil { // It may still be found, so its name is taken.
-			err = fmt.Errorf("%w; what was named is not its file, which is lost here: %w", s.nameTaken(o.Name), err)
-		}
 		return Outcome{}, err
 	}
 	m, err := s.define(o, files)
 	if err != nil {
 		return Outcome{}, err
 	}
-	undo, err := s.register(ctx, files, &m, progress)
+	uid, err := s.register(ctx, o, files, m, progress)
 	if err != nil {
 		return Outcome{}, err
 	}
-	if lost != nil && lost.CID == m.CID && (m.Projector.CID == "" || m.Projector == lost.Projector) { // Nothing was missing but files.
-		s.log.Info("model's file found again", "model", m.Name, "cid", m.CID)
-		return s.outcome(lost.uid)
-	}
-	if err := s.mayAdd(o.Name); err != nil { // Hashing takes its time.
-		undo()
-		return Outcome{}, err
-	}
-	uid, err := newUID()
-	if err != nil {
-		return Outcome{}, err
-	}
-	m.Created = time.Now().Unix()
-	if err := s.Mesh.PutShared(KindModel, uid, m); err != nil {
-		undo()
-		return Outcome{}, err
-	}
-	s.log.Info("model added", "model", m.Name, "cid", m.CID, "bytes", m.size())
 	return s.outcome(uid)
 }
 
@@ -247,24 +234,35 @@ func (s *Scheduler) define(o AddOptions, f modelFiles) (Model, error) {
 	return m, nil
 }
 
-// register hashes the files of a model and fills in what they are. undo takes
-// back what was not registered before; nothing is left where it fails.
-func (s *Scheduler) register(ctx context.Context, f modelFiles, m *Model, progress func(content.Progress)) (undo func(), err error) {
+// register hashes the files of a model, and has the mesh learn of it. What is
+// registered here by that and needed by no model is taken back where it fails.
+func (s *Scheduler) register(ctx context.Context, o AddOptions, f modelFiles, m Model, progress func(content.Progress)) (uid string, err error) {
 	before := map[cid.Cid]bool{}
 	for _, c := range s.Content.List() {
 		before[c.CID] = true
 	}
-	var added []content.Content
-	undo = func() {
-		for _, c := range added {
-			if before[c.CID] {
-				continue
-			}
-			if err := s.Content.Remove(c.CID, false); err != nil {
-				s.log.Warn("a file that no model needs stays registered", "path", c.Path, "error", err)
-			}
-		}
+	added, err := s.addFiles(ctx, f, &m, progress)
+	s.registering.Lock() // Not while files are hashed: that takes its time.
+	defer s.registering.Unlock()
+	if err == nil {
+		// Known by now and not read again, unless somebody else has just taken
+		// them back.
+		var again []content.Content
+		again, err = s.addFiles(ctx, f, &m, nil)
+		added = append(added, again...)
 	}
+	if err == nil {
+		uid, err = s.enter(o, m)
+	}
+	if err != nil {
+		s.takeBack(added, before)
+	}
+	return uid, err
+}
+
+// addFiles registers the files of a model, and fills in what they are. It lists
+// what it has registered also where it fails.
+func (s *Scheduler) addFiles(ctx context.Context, f modelFiles, m *Model, progress func(content.Progress)) (added []content.Content, err error) {
 	sum := newSum(f.mainBytes+f.projectorBytes, progress)
 	add := func(paths ...string) (Root, error) {
 		c, err := s.Content.Add(ctx, paths, sum.progress)
@@ -279,10 +277,45 @@ func (s *Scheduler) register(ctx context.Context, f modelFiles, m *Model, progre
 	if err == nil && f.projectorPath != "" {
 		m.Projector, err = add(f.projectorPath)
 	}
-	if err != nil {
-		undo()
-		return nil, err
-	}
 	m.CID, m.Bytes = root.CID, root.Bytes
-	return undo, nil
+	return added, err
+}
+
+// enter puts a model into the mesh, unless it is there under its name; registering
+// is held.
+func (s *Scheduler) enter(o AddOptions, m Model) (uid string, err error) {
+	taken, err := s.mayAdd(o)
+	if err != nil {
+		return "", err
+	}
+	if taken != nil {
+		if taken.CID != m.CID || m.Projector.CID != "" && m.Projector != taken.Projector {
+			return "", s.notItsFiles(taken, nil)
+		}
+		s.log.Info("model's files registered here", "model", taken.shown, "cid", m.CID)
+		return taken.uid, nil
+	}
+	if uid, err = newUID(); err != nil {
+		return "", err
+	}
+	m.Created = time.Now().Unix()
+	if err := s.Mesh.PutShared(KindModel, uid, m); err != nil {
+		return "", err
+	}
+	s.log.Info("model added", "model", m.Name, "cid", m.CID, "bytes", m.size())
+	return uid, nil
+}
+
+// takeBack unregisters what was added for nothing: what was not here before, and
+// what nobody else has made a model of meanwhile; registering is held.
+func (s *Scheduler) takeBack(added []content.Content, before map[cid.Cid]bool) {
+	v := s.newView()
+	for _, c := range added {
+		if before[c.CID] || v.needing(nil, c.CID.String()) != "" {
+			continue
+		}
+		if err := s.Content.Remove(c.CID, false); err != nil && !errors.Is(err, content.ErrNotFound) {
+			s.log.Warn("a file that no model needs stays registered", "path", c.Path, "error", err)
+		}
+	}
 }

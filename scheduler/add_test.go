@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -134,6 +135,43 @@ func TestModelsOfSeveralFiles(t *testing.T) {
 		c.pass(time.Second)
 		c.want("a has it", len(a.List()), 2)
 	})
+}
+
+// Of several who add under one name at once one is right, and whoever is not takes
+// back nothing that the others have registered.
+func TestAddsAtOnce(t *testing.T) {
+	for range 10 {
+		bubble(t, 1, func(t *testing.T, c *cluster) {
+			a, dir := c.peers[0], t.TempDir()
+			one, other := written(t, dir, "one.gguf", "chat llama"), written(t, dir, "other.gguf", "chat llama2")
+			a.hashing = make(chan struct{})
+			var all sync.WaitGroup
+			var mu sync.Mutex
+			var done []Outcome
+			for _, o := range []AddOptions{{Paths: []string{one}, Context: 5}, {Paths: []string{one}, Context: 6}, {Paths: []string{other}}, {Paths: []string{other}, Slots: 3}} {
+				o.Name = "m"
+				all.Go(func() {
+					out, err := a.s.Add(t.Context(), o, nil)
+					mu.Lock()
+					defer mu.Unlock()
+					if err == nil {
+						done = append(done, out)
+					} else if ReasonOf(err) != NameTaken {
+						t.Errorf("%v", err)
+					}
+				})
+			}
+			c.pass(time.Second)
+			close(a.hashing)
+			all.Wait()
+			if len(done) != 1 || len(a.s.ModelStates()) != 1 {
+				t.Fatalf("%d were told that it is added; there are %d models", len(done), len(a.s.ModelStates()))
+			}
+			if list := a.List(); len(list) != 1 || list[0].CID.String() != done[0].CID {
+				t.Errorf("registered: %v, added: %s", list, done[0].CID)
+			}
+		})
+	}
 }
 
 // A pin says nothing of how a model is served.

@@ -80,6 +80,7 @@ type fakePeer struct {
 	partials map[cid.Cid]content.Partial
 	rest     chan struct{} // The rest of one content that is being pulled comes.
 	limit    int64         // Of the last pull.
+	hashing  chan struct{} // Closed when files that are added are hashed; nil is at once.
 	diskFree func() uint64 // nil where there is always room.
 	lend     uint64
 	table    *record.Table
@@ -435,6 +436,9 @@ func (p *fakePeer) Add(_ context.Context, paths []string, progress func(content.
 			return c, err
 		}
 		c.Bytes += info.Size()
+	}
+	if p.hashing != nil {
+		<-p.hashing
 	}
 	progress(content.Progress{Phase: content.PhaseHash, Done: c.Bytes, Total: c.Bytes})
 	p.put(c)
