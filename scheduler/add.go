@@ -3,13 +3,10 @@ package scheduler
 import (
 	"cmp"
 	"context"
-	"errors"
 	"os"
 	"path/filepath"
 	"slices"
 	"time"
-
-	cid "github.com/ipfs/go-cid"
 
 	"relay/store/content"
 )
@@ -234,88 +231,82 @@ func (s *Scheduler) define(o AddOptions, f modelFiles) (Model, error) {
 	return m, nil
 }
 
-// register hashes the files of a model, and has the mesh learn of it. What is
-// registered here by that and needed by no model is taken back where it fails.
+// register hashes the files of a model, registers them here, and has the mesh learn
+// of it. Nothing is registered that was not before where it fails.
 func (s *Scheduler) register(ctx context.Context, o AddOptions, f modelFiles, m Model, progress func(content.Progress)) (uid string, err error) {
-	before := map[cid.Cid]bool{}
-	for _, c := range s.Content.List() {
-		before[c.CID] = true
+	files, err := s.hash(ctx, f, &m, progress)
+	if err != nil {
+		return "", err
 	}
-	added, err := s.addFiles(ctx, f, &m, progress)
 	s.registering.Lock() // Not while files are hashed: that takes its time.
 	defer s.registering.Unlock()
-	if err == nil {
-		// Known by now and not read again, unless somebody else has just taken
-		// them back.
-		var again []content.Content
-		again, err = s.addFiles(ctx, f, &m, nil)
-		added = append(added, again...)
-	}
-	if err == nil {
-		uid, err = s.enter(o, m)
-	}
-	if err != nil {
-		s.takeBack(added, before)
-	}
-	return uid, err
-}
-
-// addFiles registers the files of a model, and fills in what they are. It lists
-// what it has registered also where it fails.
-func (s *Scheduler) addFiles(ctx context.Context, f modelFiles, m *Model, progress func(content.Progress)) (added []content.Content, err error) {
-	sum := newSum(f.mainBytes+f.projectorBytes, progress)
-	add := func(paths ...string) (Root, error) {
-		c, err := s.Content.Add(ctx, paths, sum.progress)
-		if err != nil {
-			return Root{}, err
-		}
-		added = append(added, c)
-		sum.next(c.Bytes)
-		return Root{c.CID.String(), c.Bytes}, nil
-	}
-	root, err := add(f.paths...)
-	if err == nil && f.projectorPath != "" {
-		m.Projector, err = add(f.projectorPath)
-	}
-	m.CID, m.Bytes = root.CID, root.Bytes
-	return added, err
-}
-
-// enter puts a model into the mesh, unless it is there under its name; registering
-// is held.
-func (s *Scheduler) enter(o AddOptions, m Model) (uid string, err error) {
 	taken, err := s.mayAdd(o)
 	if err != nil {
 		return "", err
 	}
-	if taken != nil {
-		if taken.CID != m.CID || m.Projector.CID != "" && m.Projector != taken.Projector {
-			return "", s.notItsFiles(taken, nil)
-		}
+	if taken != nil && (taken.CID != m.CID || m.Projector.CID != "" && m.Projector != taken.Projector) {
+		return "", s.notItsFiles(taken, nil)
+	}
+	takeBack, err := s.addHashed(files)
+	if err == nil && taken != nil {
 		s.log.Info("model's files registered here", "model", taken.shown, "cid", m.CID)
 		return taken.uid, nil
 	}
-	if uid, err = newUID(); err != nil {
-		return "", err
+	if err == nil {
+		uid, err = newUID()
 	}
-	m.Created = time.Now().Unix()
-	if err := s.Mesh.PutShared(KindModel, uid, m); err != nil {
+	if err == nil {
+		m.Created = time.Now().Unix()
+		err = s.Mesh.PutShared(KindModel, uid, m)
+	}
+	if err != nil {
+		takeBack()
 		return "", err
 	}
 	s.log.Info("model added", "model", m.Name, "cid", m.CID, "bytes", m.size())
 	return uid, nil
 }
 
-// takeBack unregisters what was added for nothing: what was not here before, and
-// what nobody else has made a model of meanwhile; registering is held.
-func (s *Scheduler) takeBack(added []content.Content, before map[cid.Cid]bool) {
-	v := s.newView()
-	for _, c := range added {
-		if before[c.CID] || v.needing(nil, c.CID.String()) != "" {
-			continue
+// hash reads the files of a model, and fills in what they are.
+func (s *Scheduler) hash(ctx context.Context, f modelFiles, m *Model, progress func(content.Progress)) (files []content.Hashes, err error) {
+	sum := newSum(f.mainBytes+f.projectorBytes, progress)
+	read := func(paths ...string) (Root, error) {
+		h, err := s.Content.Hash(ctx, paths, sum.progress)
+		if err != nil {
+			return Root{}, err
 		}
-		if err := s.Content.Remove(c.CID, false); err != nil && !errors.Is(err, content.ErrNotFound) {
-			s.log.Warn("a file that no model needs stays registered", "path", c.Path, "error", err)
+		files = append(files, h)
+		sum.next(h.Bytes)
+		return Root{h.CID.String(), h.Bytes}, nil
+	}
+	root, err := read(f.paths...)
+	if err == nil && f.projectorPath != "" {
+		m.Projector, err = read(f.projectorPath)
+	}
+	m.CID, m.Bytes = root.CID, root.Bytes
+	return files, err
+}
+
+// addHashed registers files. takeBack, never nil, undoes that for what was not
+// registered before. registering is held.
+func (s *Scheduler) addHashed(files []content.Hashes) (takeBack func(), err error) {
+	var added []content.Content
+	takeBack = func() {
+		for _, c := range added {
+			if _, err := s.Content.Remove(c.CID, false); err != nil {
+				s.log.Warn("a file that no model needs stays registered", "path", c.Path, "error", err)
+			}
 		}
 	}
+	for _, h := range files {
+		_, before := s.Content.Get(h.CID)
+		c, err := s.Content.AddHashed(h)
+		if err != nil {
+			return takeBack, err
+		}
+		if before != nil {
+			added = append(added, c)
+		}
+	}
+	return takeBack, nil
 }

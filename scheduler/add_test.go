@@ -148,7 +148,7 @@ func TestAddsAtOnce(t *testing.T) {
 			var all sync.WaitGroup
 			var mu sync.Mutex
 			var done []Outcome
-			for _, o := range []AddOptions{{Paths: []string{one}, Context: 5}, {Paths: []string{one}, Context: 6}, {Paths: []string{other}}, {Paths: []string{other}, Slots: 3}} {
+			for _, o := range []AddOptions{{Paths: []string{one}, Context: 5}, {Paths: []string{one}, Context: 6}, {Paths: []string{other}, Slots: 4}, {Paths: []string{other}, Slots: 3}} {
 				o.Name = "m"
 				all.Go(func() {
 					out, err := a.s.Add(t.Context(), o, nil)

@@ -15,6 +15,7 @@ import (
 	"relay/p2p/record"
 	"relay/scheduler/eviction"
 	"relay/scheduler/leadership"
+	"relay/store/content"
 )
 
 // confirmPatience bounds the question to one peer whether it has a content whole,
@@ -97,7 +98,7 @@ type freeOptions struct {
 type freer struct {
 	content interface {
 		RemovePartial(cid.Cid) error
-		Remove(c cid.Cid, deleteFiles bool) error
+		Remove(c cid.Cid, deleteFiles bool) (content.Removed, error)
 	}
 	// list finds what may be deleted, and what is left alone beside that.
 	list func() ([]candidate, []Piece, error)
@@ -185,7 +186,7 @@ func (f freer) free(ctx context.Context, c candidate, dry bool) (reason, why str
 	if c.Unfinished {
 		err = f.content.RemovePartial(c.root)
 	} else {
-		err = f.content.Remove(c.root, true)
+		_, err = f.content.Remove(c.root, true)
 	}
 	if err != nil {
 		return keptFailed, err.Error()

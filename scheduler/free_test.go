@@ -97,7 +97,7 @@ func TestPrune(t *testing.T) {
 		c.pass(time.Second)
 
 		// Records are not enough: who is said to have it says so itself, or not.
-		if err := last.Remove(spare, true); err != nil {
+		if _, err := last.Remove(spare, true); err != nil {
 			t.Fatal(err)
 		}
 		done, err = it.s.Prune(t.Context(), PruneOptions{})

@@ -67,7 +67,8 @@ func (s *Scheduler) Remove(ctx context.Context, name string, files, lastCopy boo
 	}
 	var errs []error
 	for _, root := range deleted {
-		errs = append(errs, s.Content.Remove(root, true))
+		_, err := s.Content.Remove(root, true)
+		errs = append(errs, err)
 	}
 	for _, p := range removed.Pulls {
 		if root, err := cid.Decode(p.CID); err == nil && v.needing(m, p.CID) == "" {

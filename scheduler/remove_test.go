@@ -60,7 +60,7 @@ func TestRemoveWantsAnotherCopyConfirmed(t *testing.T) {
 		if _, err := b.s.Remove(t.Context(), "m", true, false); ReasonOf(err) != NotAllowed || !strings.Contains(err.Error(), "this is the one that stays (there is one on "+a.name) {
 			t.Errorf("the one that stays: %v", err)
 		}
-		if err := b.Remove(c.rootOf("m"), true); err != nil { // Its record says otherwise still.
+		if _, err := b.Remove(c.rootOf("m"), true); err != nil { // Its record says otherwise still.
 			t.Fatal(err)
 		}
 		if _, err := a.s.Remove(t.Context(), "m", true, false); ReasonOf(err) != NotAllowed || !strings.Contains(err.Error(), "could not be confirmed by "+b.name) {

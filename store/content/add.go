@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"sort"
 
+	"github.com/ipfs/go-cid"
+
 	"relay/store"
 )
 
@@ -25,38 +27,102 @@ import (
 // paths make no set, with ErrFileChanged when a file changes while it is read, and
 // with store.ErrDiskFull; nothing is registered then.
 func (s *Store) Add(ctx context.Context, paths []string, progress func(Progress)) (Content, error) {
+	h, err := s.Hash(ctx, paths, progress)
+	if err != nil {
+		return Content{}, err
+	}
+	return s.AddHashed(h)
+}
+
+// Hashes are files that were read, and what they are, before they are registered.
+type Hashes struct {
+	// CID, Bytes and Paths are what a Content would have of them.
+	CID   cid.Cid
+	Bytes int64
+	Paths []string
+
+	read []hashed
+}
+
+// Hash is the first half of Add: it reads what is not known yet and says what the
+// files are. It changes nothing of what is registered, nor of what is known of
+// their paths.
+func (s *Store) Hash(ctx context.Context, paths []string, progress func(Progress)) (Hashes, error) {
 	report := &reporter{fn: progress}
 	defer report.stop()
 	if len(paths) == 0 {
-		return Content{}, fmt.Errorf("no file %w: none was named", ErrFileInvalid)
+		return Hashes{}, fmt.Errorf("no file %w: none was named", ErrFileInvalid)
 	}
 	list := make([]string, len(paths))
 	for i, path := range paths {
 		absolute, err := filepath.Abs(path)
 		if err != nil {
-			return Content{}, fmt.Errorf("%s %w: %w", path, ErrFileInvalid, err)
+			return Hashes{}, fmt.Errorf("%s %w: %w", path, ErrFileInvalid, err)
 		}
 		list[i] = absolute
 	}
 	if len(list) > 1 {
 		if err := asSet(list); err != nil {
-			return Content{}, err
+			return Hashes{}, err
 		}
 	}
 	read, err := s.readFiles(ctx, list, report)
 	if err != nil {
-		return Content{}, err
+		return Hashes{}, err
+	}
+	h := Hashes{Paths: list, read: read}
+	entries := make([]dirEntry, len(read))
+	for i, one := range read {
+		if entries[i], err = s.entryOfHashed(one); err != nil {
+			return Hashes{}, fmt.Errorf("%s: %w", one.path, err)
+		}
+		h.Bytes += one.stamp.Size
+	}
+	h.CID = entries[0].Root
+	if len(entries) > 1 {
+		h.CID = rootOfDir(entries)
+	}
+	return h, nil
+}
+
+// AddHashed is the second half of Add: it registers what Hash has read. A path
+// that had other content before has it no more. It reads nothing.
+//
+// It fails with ErrFileChanged when a file is not what was read any more, and with
+// store.ErrDiskFull; nothing is registered then.
+func (s *Store) AddHashed(h Hashes) (Content, error) {
+	for _, one := range h.read {
+		// It may have been read hours ago.
+		if err := unchanged(one.path, one.stamp); err != nil {
+			return Content{}, err
+		}
 	}
 	s.tables.Lock()
 	defer s.tables.Unlock()
-	if len(read) > 1 {
-		return s.enterSet(read)
+	if len(h.read) > 1 {
+		return s.enterSet(h.read)
 	}
-	f, err := s.enter(read[0], false)
+	f, err := s.enter(h.read[0], false)
 	if err != nil {
-		return Content{}, fmt.Errorf("%s: %w", list[0], err)
+		return Content{}, fmt.Errorf("%s: %w", h.Paths[0], err)
 	}
 	return contentOf(f, nil), nil
+}
+
+// entryOfHashed is the entry in a directory of a file that was read.
+func (s *Store) entryOfHashed(h hashed) (dirEntry, error) {
+	if h.known != nil {
+		e, err := s.entryOf(h.known)
+		if errors.Is(err, errIncomplete) {
+			err = errGone
+		}
+		return e, err
+	}
+	root, err := s.layout.buildTree(h.stamp.Size, h.leaves, func(digest, []byte) error { return nil })
+	if err != nil {
+		return dirEntry{}, err
+	}
+	return dirEntry{Name: filepath.Base(h.path), Root: root.cid(), Total: root.total}, nil
 }
 
 // hashed is a file that was read: its stamp and leaves, or the record that it
@@ -82,23 +148,17 @@ func (s *Store) readFiles(ctx context.Context, paths []string, report *reporter)
 	some := false
 	list := make([]hashed, len(paths))
 	for i, path := range paths {
-		h, err := s.hashFile(ctx, path, &reporter{fn: func(p Progress) {
+		one := &reporter{fn: func(p Progress) {
 			some = true
 			report.report(Progress{Phase: p.Phase, Done: done + p.Done, Total: total})
-		}})
+		}}
+		h, err := s.hashFile(ctx, path, one)
+		one.stop()
 		if err != nil {
 			return nil, err
 		}
 		list[i] = h
 		done += h.stamp.Size
-	}
-	if len(list) > 1 {
-		// The first may have been read hours ago.
-		for _, h := range list {
-			if err := unchanged(h.path, h.stamp); err != nil {
-				return nil, err
-			}
-		}
 	}
 	if some {
 		report.report(Progress{Phase: PhaseFinish, Done: done, Total: done})
@@ -121,12 +181,14 @@ func (s *Store) enter(h hashed, part bool) (*file, error) {
 	return rec, s.enroll(rec, h.leaves)
 }
 
+var errGone = fmt.Errorf("%w: it was removed or changed while it was added; add it again", ErrFileChanged)
+
 // renew notes that a registered file was added once more: it is its owner's,
 // whoever put it there. The caller holds tables.
 func (s *Store) renew(h hashed, part bool) (*file, error) {
 	known := s.fileByID(h.known.ID)
 	if known == nil || known.Path != h.path || known.Stamp != h.stamp {
-		return nil, fmt.Errorf("%w: it was removed or changed while it was added; add it again", ErrFileChanged)
+		return nil, errGone
 	}
 	own := *known
 	own.Pulled, own.Part = false, known.Part && part

@@ -213,7 +213,7 @@ func TestConcurrentAddsOfOneFile(t *testing.T) {
 		t.Fatalf("%d contents in %d files", len(list), len(s.files))
 	}
 	holds(t, s, list[0].CID, data)
-	if err := s.Remove(list[0].CID, true); err != nil {
+	if _, err := s.Remove(list[0].CID, true); err != nil {
 		t.Fatal(err)
 	}
 	noLeftovers(t, space)
@@ -448,7 +448,7 @@ func TestRemove(t *testing.T) {
 	one := mustAdd(t, s, newFile(t, append(bytes.Clone(shared), "one"...)))
 	other := append(bytes.Clone(shared), "two"...)
 	two := mustAdd(t, s, newFile(t, other))
-	if err := s.Remove(one.CID, true); err != nil {
+	if _, err := s.Remove(one.CID, true); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(one.Path); err != nil {
@@ -461,8 +461,9 @@ func TestRemove(t *testing.T) {
 		t.Errorf("removed, and its blocks say %v", err)
 	}
 	holds(t, s, two.CID, other)
-	sentence(t, s.Remove(one.CID, false), ErrNotFound, "not_found", one.CID.String())
-	if err := s.Remove(two.CID, false); err != nil {
+	_, err := s.Remove(one.CID, false)
+	sentence(t, err, ErrNotFound, "not_found", one.CID.String())
+	if _, err := s.Remove(two.CID, false); err != nil {
 		t.Fatal(err)
 	}
 	noLeftovers(t, space)
@@ -483,8 +484,9 @@ func TestRemoveOnAFullDisk(t *testing.T) {
 		}
 		return nil
 	}
-	sentence(t, to.Remove(held.CID, false), store.ErrDiskFull, "disk_full")
-	if err := to.Remove(held.CID, true); err != nil {
+	_, err = to.Remove(held.CID, false)
+	sentence(t, err, store.ErrDiskFull, "disk_full")
+	if _, err := to.Remove(held.CID, true); err != nil {
 		t.Error(err)
 	}
 	noLeftovers(t, space)
@@ -501,7 +503,7 @@ func TestZeros(t *testing.T) {
 			t.Errorf("an entry of %d bytes", len(v))
 		}
 	}
-	if err := s.Remove(c.CID, false); err != nil {
+	if _, err := s.Remove(c.CID, false); err != nil {
 		t.Fatal(err)
 	}
 	noLeftovers(t, space)
@@ -540,7 +542,7 @@ func TestCrashWhileAdding(t *testing.T) {
 		root := s.fileByPath(path).Root
 
 		space.dieAfter(n)
-		removeErr := s.Remove(root, true)
+		_, removeErr := s.Remove(root, true)
 		if removeErr != nil && !errors.Is(removeErr, errCrash) {
 			t.Fatal(removeErr)
 		}

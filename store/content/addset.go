@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/ipfs/go-cid"
+
 	"relay/store"
 )
 
@@ -148,7 +150,7 @@ func (s *Store) enrollSet(dir string, entries []dirEntry, with ...store.Write) (
 // newSet makes the record of a set out of those of its files.
 func (s *Store) newSet(dir string, entries []dirEntry) (*set, error) {
 	st := &set{
-		Root: makeCID(sha256.Sum256(encodeDir(entries)), false), Dir: dir, State: stateWhole,
+		Root: rootOfDir(entries), Dir: dir, State: stateWhole,
 		Sizes: make([]int64, len(entries)), Used: s.opt.now().UnixNano(), entries: entries,
 	}
 	for i, e := range entries {
@@ -166,6 +168,11 @@ func (s *Store) newSet(dir string, entries []dirEntry) (*set, error) {
 		st.Sizes[i] = f.Bytes
 	}
 	return st, nil
+}
+
+// rootOfDir is the root of the set with these entries.
+func rootOfDir(entries []dirEntry) cid.Cid {
+	return makeCID(sha256.Sum256(encodeDir(entries)), false)
 }
 
 func sameName(a, b dirEntry) bool { return a.Name == b.Name }

@@ -56,7 +56,7 @@ func BenchmarkAdd(b *testing.B) {
 			b.Fatal(err)
 		}
 		ours = append(ours, time.Since(start).Seconds())
-		if err := s.Remove(c.CID, false); err != nil {
+		if _, err := s.Remove(c.CID, false); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -84,7 +84,7 @@ func BenchmarkPull(b *testing.B) {
 		if _, err := pullFrom(b.Context(), to, held.CID, size, "m", offline.Exchange(from.Blocks()), nil); err != nil {
 			b.Fatal(err)
 		}
-		if err := to.Remove(held.CID, true); err != nil {
+		if _, err := to.Remove(held.CID, true); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -111,7 +111,7 @@ func BenchmarkRegister400G(b *testing.B) {
 		}
 		b.ReportMetric(time.Since(start).Seconds(), "s/plan")
 		start = time.Now()
-		if err := s.Remove(rec.Root, false); err != nil {
+		if _, err := s.Remove(rec.Root, false); err != nil {
 			b.Fatal(err)
 		}
 		b.ReportMetric(time.Since(start).Seconds(), "s/remove")

@@ -18,13 +18,16 @@ type Content struct {
 	CID cid.Cid
 	// Bytes is the size of the file, or of all files.
 	Bytes int64
-	// Path is where it lies; with several copies, the first that is intact. Of a
-	// set it is the first file.
+	// Path is where it lies; with several copies, the first that is intact, those
+	// of their owner before those that were pulled. Of a set it is the first file.
 	Path string
 	// Files are the paths of all files of a set, in order; nil for a single file.
 	Files []string
 	// InPlace says that the file belongs to its owner: relay never deletes it.
 	InPlace bool
+	// Pulled is where a copy lies that was pulled, intact or not, which RemovePulled
+	// deletes; "" where none was. With InPlace and Complete the one at Path stays.
+	Pulled string
 	// Complete says that the file is, by size, time and inode, still the one
 	// that was hashed. When it is not, Check says why.
 	Complete bool
@@ -33,7 +36,9 @@ type Content struct {
 }
 
 func contentOf(f *file, err error) Content {
-	return Content{CID: f.Root, Bytes: f.Bytes, Path: f.Path, InPlace: !f.Pulled, Complete: err == nil, Used: timeOf(f.Used)}
+	c := Content{CID: f.Root, Bytes: f.Bytes, Path: f.Path, InPlace: !f.Pulled, Complete: err == nil, Used: timeOf(f.Used)}
+	c.Pulled = pulledAt([]*file{f})
+	return c
 }
 
 // List returns everything that is registered, sorted by CID, unfinished pulls
@@ -103,8 +108,25 @@ func (s *Store) find(root cid.Cid) (c Content, wrong, err error) {
 		}
 		c, wrong = contentOf(f, bad), bad
 	}
-	c.Used = timeOf(lastUse(sets, s.filesOf(root)))
+	files := s.filesOf(root)
+	c.Used = timeOf(lastUse(sets, files))
+	if len(sets) == 0 {
+		c.Pulled = pulledAt(files)
+	} else if last := sets[len(sets)-1]; !s.inPlace(last) {
+		c.Pulled = last.path(0)
+	}
 	return c, wrong, nil
+}
+
+// pulledAt is where the first copy of a file lies that was pulled, "" where none
+// was.
+func pulledAt(files []*file) string {
+	for _, f := range files {
+		if f.Pulled && !f.Part {
+			return f.Path
+		}
+	}
+	return ""
 }
 
 // intact returns the first copy of a file that is as it was hashed; if there is
@@ -127,8 +149,8 @@ func (s *Store) intact(root cid.Cid) (*file, error) {
 	return files[0], first
 }
 
-// filesOf returns the copies of a file in the order in which they were
-// registered.
+// filesOf returns the copies of a file, first those that are their owner's, then
+// those that were pulled, in the order in which they were registered.
 func (s *Store) filesOf(root cid.Cid) []*file {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -138,8 +160,21 @@ func (s *Store) filesOf(root cid.Cid) []*file {
 			files = append(files, f)
 		}
 	}
-	slices.SortFunc(files, func(a, b *file) int { return cmp.Compare(a.ID, b.ID) })
+	slices.SortFunc(files, func(a, b *file) int {
+		return cmp.Or(pulledLast(a.Pulled, b.Pulled), cmp.Compare(a.ID, b.ID))
+	})
 	return files
+}
+
+// pulledLast compares two copies by whether they were pulled.
+func pulledLast(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
+		return 1
+	}
+	return -1
 }
 
 // check holds a file against its stamp, and against what reading it has shown.

@@ -53,7 +53,7 @@ func TestCrashWhilePulling(t *testing.T) {
 			t.Errorf("dead after %d: %d leaves were sent before, %d in all, of %d", n, leaves, again, small.leaves(held.Bytes))
 		}
 		holds(t, to, held.CID, data)
-		if err := to.Remove(held.CID, true); err != nil {
+		if _, err := to.Remove(held.CID, true); err != nil {
 			t.Fatal(err)
 		}
 		noLeftovers(t, space)

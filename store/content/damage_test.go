@@ -59,7 +59,7 @@ func TestDamage(t *testing.T) {
 	if !hashed || other.CID == c.CID || !other.Complete {
 		t.Errorf("hashed %v, %+v", hashed, other)
 	}
-	if err := s.Remove(other.CID, true); err != nil {
+	if _, err := s.Remove(other.CID, true); err != nil {
 		t.Fatal(err)
 	}
 	noLeftovers(t, space)
@@ -100,7 +100,7 @@ func TestDamageOfWhatWasReplaced(t *testing.T) {
 	if err := s.Check(c.CID); err != nil {
 		t.Error(err)
 	}
-	if err := s.Remove(c.CID, true); err != nil {
+	if _, err := s.Remove(c.CID, true); err != nil {
 		t.Fatal(err)
 	}
 	s.noteDamage(old, 0)

@@ -43,61 +43,75 @@ func (s *Store) Erase() (Erased, error) {
 	}
 	s.tables.Lock()
 	defer s.tables.Unlock()
-	sets, err := s.beginErasing()
-	errs = append(errs, err)
-	removals, err := s.removals()
-	errs = append(errs, err)
-	for _, f := range append(removals, s.pulledFiles()...) {
-		if f.State == stateWhole && s.wanted(f) {
-			continue // of a set that stays, for a reason that was said
-		}
-		deleted, kept, err := s.eraseFile(f)
-		switch {
-		case err != nil:
-			errs = append(errs, err)
-		case deleted:
-			done.Files++
-			done.Bytes += f.Bytes
-		case kept:
-			done.Kept = append(done.Kept, f.Path)
-		}
-	}
-	for _, st := range sets {
-		if s.inPlace(st) { // else a file is left that could not be deleted
-			errs = append(errs, s.finishSetRemoval(st))
-		}
-	}
-	return done, errors.Join(errs...)
-}
-
-// beginErasing begins the removal of the sets that pulled files belong to, and
-// returns them and those whose removal was begun before. The caller holds tables.
-func (s *Store) beginErasing() ([]*set, error) {
-	list, err := s.setRemovals()
-	errs := []error{err}
+	stuck := map[uint64]bool{}
 	for _, st := range s.allSets() {
-		if s.inPlace(st) {
-			continue
-		}
-		begun, err := s.beginErasingSet(st)
-		if err != nil {
+		if err := s.folderOfSet(st); err != nil {
 			errs = append(errs, err)
-			continue
-		}
-		list = append(list, begun)
-	}
-	return list, errors.Join(errs...)
-}
-
-func (s *Store) beginErasingSet(st *set) (*set, error) {
-	for i := range st.entries {
-		if f := s.fileOfSet(st, i); f != nil && f.Pulled {
-			if err := folderThere(f.top()); err != nil {
-				return nil, err
+			for i := range st.entries {
+				if f := s.fileOfSet(st, i); f != nil {
+					stuck[f.ID] = true
+				}
 			}
 		}
 	}
-	return s.beginSetRemoval(st, true)
+	for _, f := range s.pulledFiles() {
+		if stuck[f.ID] {
+			continue // for a reason that was said
+		}
+		one, err := s.deleteOurs(f)
+		if err != nil {
+			errs, stuck[f.ID] = append(errs, err), true
+			continue
+		}
+		done.Kept = append(done.Kept, one.Kept...)
+		if one.Files > 0 {
+			done.Files++
+			done.Bytes += f.Bytes
+		}
+	}
+	errs = append(errs, s.forgetErased(stuck))
+	return done, errors.Join(errs...)
+}
+
+// folderOfSet fails where the folder is missing from which files of a set are to
+// be deleted.
+func (s *Store) folderOfSet(st *set) error {
+	for i := range st.entries {
+		if f := s.fileOfSet(st, i); f != nil && f.Pulled {
+			if err := folderThere(f.top()); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// forgetErased forgets the pulled files and the sets that they belong to, but for
+// those files that are stuck and all of their sets. The caller holds tables.
+func (s *Store) forgetErased(stuck map[uint64]bool) error {
+	var errs []error
+	for _, st := range s.allSets() {
+		goes := false
+		for i := range st.entries {
+			f := s.fileOfSet(st, i)
+			if f != nil && stuck[f.ID] {
+				goes = false
+				break
+			}
+			goes = goes || f != nil && f.Pulled
+		}
+		if goes {
+			_, err := s.removeSet(st, false)
+			errs = append(errs, err)
+		}
+	}
+	for _, f := range s.pulledFiles() {
+		if !stuck[f.ID] && !s.wanted(f) {
+			_, err := s.removeFile(f, false)
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
 }
 
 func (s *Store) pulledFiles() []*file {
@@ -112,36 +126,25 @@ func (s *Store) pulledFiles() []*file {
 	return list
 }
 
-// eraseFile forgets a file that was pulled, and deletes it unless it was changed.
-// It goes on with a removal that was begun as that was meant. The caller holds
-// tables.
-func (s *Store) eraseFile(f *file) (deleted, kept bool, err error) {
-	if f.State == stateRemoving && !f.Delete {
-		return false, false, s.finishRemoval(f)
+// look sees what is where a file was pulled to, if anything is, and whether it is
+// that file and neither it nor its set's folder a link to another. It fails where
+// that cannot be told.
+func (f *file) look() (info fs.FileInfo, ours bool, err error) {
+	info, err = os.Lstat(f.Path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, false, folderThere(f.top())
 	}
-	ours, there, err := f.look()
 	if err != nil {
-		return false, false, err
+		return nil, false, unusable(filepath.Dir(f.Path), err)
 	}
-	if f.State == stateRemoving {
-		deleted, err = s.resumeRemoval(f)
-	} else {
-		deleted, err = ours, s.removeFile(f, ours)
-	}
-	return deleted, there && !ours, err
+	ours = info.Mode().IsRegular() && stampOf(info) == f.Stamp && (!f.Nested || isDir(f.top()))
+	return info, ours, nil
 }
 
-// look sees whether something is where a file was pulled to, and whether it is
-// that file and no link to another. It fails where that cannot be told.
-func (f *file) look() (ours, there bool, err error) {
-	info, err := os.Lstat(f.Path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, false, folderThere(f.top())
-	}
-	if err != nil {
-		return false, false, unusable(filepath.Dir(f.Path), err)
-	}
-	return info.Mode().IsRegular() && stampOf(info) == f.Stamp, true, nil
+// isDir says whether a path is a folder, and no link to one.
+func isDir(path string) bool {
+	info, err := os.Lstat(path)
+	return err == nil && info.IsDir()
 }
 
 // folderThere fails where the folder of a path is missing: the file may be on a

@@ -10,8 +10,6 @@ import (
 	"time"
 
 	blocks "github.com/ipfs/go-block-format"
-
-	"relay/store"
 )
 
 // Erasing takes what was pulled, finished or not, and nothing else: not what was
@@ -69,7 +67,7 @@ func TestErase(t *testing.T) {
 		t.Errorf("again: %+v, %v", again, err)
 	}
 	for _, c := range to.List() {
-		if err := to.Remove(c.CID, false); err != nil {
+		if _, err := to.Remove(c.CID, false); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -141,8 +139,8 @@ func TestEraseOfWhatCannotBeDeleted(t *testing.T) {
 	}
 }
 
-// A deletion that was put off is not that of what lies there by then.
-func TestPutOffDeletionKeepsWhatIsNotRelays(t *testing.T) {
+// A deletion that failed is not that of what lies there by then.
+func TestFailedDeletionKeepsWhatIsNotRelays(t *testing.T) {
 	for name, put := range map[string]func(s *Store, path string) error{
 		"other bytes": func(_ *Store, path string) error { return os.Rename(newFile(t, []byte("mine now")), path) },
 		"added since": func(s *Store, path string) error { _, err := s.Add(t.Context(), []string{path}, nil); return err },
@@ -151,7 +149,7 @@ func TestPutOffDeletionKeepsWhatIsNotRelays(t *testing.T) {
 			to, _ := testStore(t)
 			c := pulledFile(t, to)
 			to.opt.remove = func(string) error { return errors.New("locked") }
-			if err := to.Remove(c.CID, true); err == nil {
+			if _, err := to.Remove(c.CID, true); err == nil {
 				t.Fatal("it was removed")
 			}
 			to.opt.remove = os.Remove
@@ -234,29 +232,9 @@ func TestEraseKeepsWhatIsNoFile(t *testing.T) {
 // where a file of its own lay before.
 func TestRemovalKeepsWhatAnotherRelayPulled(t *testing.T) {
 	for name, remove := range map[string]func(s *Store, c Content) error{
-		"removed": func(s *Store, c Content) error { return s.Remove(c.CID, true) },
+		"removed": func(s *Store, c Content) error { _, err := s.Remove(c.CID, true); return err },
 		"erased":  func(s *Store, _ Content) error { _, err := s.Erase(); return err },
-		"removed on a full disk": func(s *Store, c Content) error {
-			refused := false
-			s.space.(*memSpace).refuse = func() error {
-				if !refused {
-					refused = true
-					return store.ErrDiskFull
-				}
-				return nil
-			}
-			return s.Remove(c.CID, true)
-		},
-		"removed at the next start": func(s *Store, c Content) error {
-			// It is in use, and put back by the other relay before the next start.
-			s.opt.remove = func(string) error { return errors.New("locked") }
-			if err := s.Remove(c.CID, true); err == nil {
-				return errors.New("removed")
-			}
-			s.opt.remove = os.Remove
-			_, err := New(s.opt)
-			return err
-		},
+		"its pulled copies removed": func(s *Store, c Content) error { _, err := s.RemovePulled(c.CID); return err },
 	} {
 		one, _ := testStore(t)
 		opt := testOptions(t, newMemSpace())
@@ -272,7 +250,7 @@ func TestRemovalKeepsWhatAnotherRelayPulled(t *testing.T) {
 		}
 		touch(t, other.Path)
 		two.Add(t.Context(), []string{other.Path}, nil)
-		if err := remove(one, c); err != nil && name != "removed at the next start" {
+		if err := remove(one, c); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 		if err := two.Check(other.CID); err != nil {

@@ -26,7 +26,7 @@ func TestAddDoesNotHangOnAPipe(t *testing.T) {
 	}
 	_, err = leafOf(t, s, c, 0)
 	sentence(t, err, ErrFileChanged, "file_changed", file)
-	if err := s.Remove(c.CID, true); err != nil {
+	if _, err := s.Remove(c.CID, true); err != nil {
 		t.Fatal(err)
 	}
 	noLeftovers(t, space)

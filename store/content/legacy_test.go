@@ -55,7 +55,7 @@ func TestLegacyDatabase(t *testing.T) {
 		t.Fatal(err)
 	}
 	set := mustAddSet(t, s, own.Path, copied)
-	if err := s.Remove(set.CID, true); err != nil {
+	if _, err := s.Remove(set.CID, true); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Check(own.CID); err != nil {
@@ -64,7 +64,7 @@ func TestLegacyDatabase(t *testing.T) {
 	if done, err := s.Erase(); err != nil || done.Files != 1 {
 		t.Errorf("%+v %v", done, err)
 	}
-	if err := s.Remove(own.CID, true); err != nil {
+	if _, err := s.Remove(own.CID, true); err != nil {
 		t.Fatal(err)
 	}
 	noLeftovers(t, space)
@@ -96,7 +96,7 @@ func TestLegacyRecordsOfOnePath(t *testing.T) {
 		t.Errorf("listed: %+v, the old one is %s", list, old.CID)
 	}
 	holds(t, s, c.CID, randomBytes(2, 300))
-	if err := s.Remove(c.CID, true); err != nil {
+	if _, err := s.Remove(c.CID, true); err != nil {
 		t.Fatal(err)
 	}
 	noLeftovers(t, space)

@@ -51,7 +51,7 @@ func TestMovedFileIsRelinked(t *testing.T) {
 			holds(t, s, c.CID, randomBytes(1, 300))
 			s = newStore(t, s.opt)
 		}
-		if err := s.Remove(c.CID, true); err != nil {
+		if _, err := s.Remove(c.CID, true); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := os.Stat(to); err != nil {
@@ -84,7 +84,7 @@ func TestSecondNameIsNotHashed(t *testing.T) {
 			t.Errorf("%s: %d files", name, n)
 		}
 		holds(t, s, c.CID, randomBytes(1, 300))
-		if err := s.Remove(c.CID, true); err != nil {
+		if _, err := s.Remove(c.CID, true); err != nil {
 			t.Fatal(err)
 		}
 		noLeftovers(t, space)
@@ -112,7 +112,7 @@ func TestMovedOverAnother(t *testing.T) {
 			holds(t, s, c.CID, randomBytes(1, 300))
 			s = newStore(t, s.opt)
 		}
-		if err := s.Remove(c.CID, true); err != nil {
+		if _, err := s.Remove(c.CID, true); err != nil {
 			t.Fatal(err)
 		}
 		noLeftovers(t, space)
@@ -187,7 +187,7 @@ func TestMovedSet(t *testing.T) {
 	// The old b lies nowhere, so the old set is not whole.
 	sentence(t, s.Check(c.CID), ErrFileChanged, "file_changed", paths[0], "not there any more", "add the model again")
 	for _, root := range []Content{c, changed} {
-		if err := s.Remove(root.CID, true); err != nil {
+		if _, err := s.Remove(root.CID, true); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -226,7 +226,7 @@ func TestCrashWhileRelinking(t *testing.T) {
 			t.Fatalf("dead after %d: listed: %+v", n, list)
 		}
 		for _, c := range []Content{set, lone} {
-			if err := s.Remove(c.CID, true); err != nil {
+			if _, err := s.Remove(c.CID, true); err != nil {
 				t.Fatal(err)
 			}
 		}

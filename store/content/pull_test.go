@@ -74,7 +74,7 @@ func TestPullAnySize(t *testing.T) {
 				rt.Fatalf("%s was asked for %d times", k, n)
 			}
 		}
-		if err := to.Remove(c.CID, true); err != nil {
+		if _, err := to.Remove(c.CID, true); err != nil {
 			rt.Fatal(err)
 		}
 		if keys := space.leftovers(); len(keys) > 0 {
@@ -441,7 +441,7 @@ func TestEverythingAtOnce(t *testing.T) {
 		}, ErrRemoved)
 	}
 	do(40, func() error { return to.RemovePartial(held.CID) }, ErrNotFound)
-	do(15, func() error { return to.Remove(held.CID, true) }, ErrNotFound)
+	do(15, func() error { _, err := to.Remove(held.CID, true); return err }, ErrNotFound)
 	do(10, func() error { _, err := to.Add(ctx, []string{path}, nil); return err })
 	do(100, func() error {
 		to.List()
@@ -460,7 +460,7 @@ func TestEverythingAtOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	holds(t, to, held.CID, data)
-	if err := to.Remove(held.CID, true); err != nil {
+	if _, err := to.Remove(held.CID, true); err != nil {
 		t.Fatal(err)
 	}
 	noLeftovers(t, space)
@@ -715,7 +715,7 @@ func TestPullAdoptsItsOwnFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := to.Remove(held.CID, false); err != nil {
+	if _, err := to.Remove(held.CID, false); err != nil {
 		t.Fatal(err)
 	}
 	_, before := p.sent()
@@ -723,7 +723,7 @@ func TestPullAdoptsItsOwnFile(t *testing.T) {
 	if _, after := p.sent(); err != nil || c.Path != first.Path || after != before {
 		t.Errorf("%+v %v, %d blocks asked for", c, err, after-before)
 	}
-	if err := to.Remove(held.CID, true); err != nil {
+	if _, err := to.Remove(held.CID, true); err != nil {
 		t.Fatal(err)
 	}
 	// Something else under that name is not taken, and not touched.
@@ -736,7 +736,7 @@ func TestPullAdoptsItsOwnFile(t *testing.T) {
 	if got, err := os.ReadFile(first.Path); err != nil || !bytes.Equal(got, randomBytes(9, 300)) {
 		t.Errorf("overwritten: %v", err)
 	}
-	if err := to.Remove(held.CID, true); err != nil {
+	if _, err := to.Remove(held.CID, true); err != nil {
 		t.Fatal(err)
 	}
 	if names := files(t, to.dir); len(names) != 1 || names[0] != filepath.Base(first.Path) {

@@ -268,7 +268,7 @@ func (s *Store) dropSet(rec *partial) error {
 	defer s.tables.Unlock()
 	for _, f := range whole {
 		if f.Part && f.Pulled && !s.wanted(f) {
-			if err := s.removeFile(f, true); err != nil {
+			if _, err := s.removeFile(f, true); err != nil {
 				return err
 			}
 		}

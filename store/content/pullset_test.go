@@ -87,7 +87,7 @@ func TestPullOfASet(t *testing.T) {
 		if _, whole, err := to.Have(held.CID); err != nil || !whole {
 			t.Errorf("of the set it has all: %v %v", whole, err)
 		}
-		if err := to.Remove(held.CID, true); err != nil {
+		if _, err := to.Remove(held.CID, true); err != nil {
 			t.Error(err)
 		}
 		if names := files(t, opt.Dir); len(names) > 0 {
@@ -142,7 +142,7 @@ func TestUnfinishedSet(t *testing.T) {
 	if n := rest.sent.Load(); n > held.Bytes-400 {
 		t.Errorf("%d bytes were fetched again", n)
 	}
-	if err := to.Remove(held.CID, true); err != nil {
+	if _, err := to.Remove(held.CID, true); err != nil {
 		t.Fatal(err)
 	}
 	to = cutOff()
@@ -275,7 +275,7 @@ func TestCrashWhilePullingASet(t *testing.T) {
 			if err != nil && !errors.Is(err, ErrNotFound) {
 				rt.Fatal(err)
 			}
-			if err := to.Remove(held.CID, true); err != nil && !errors.Is(err, ErrNotFound) {
+			if _, err := to.Remove(held.CID, true); err != nil && !errors.Is(err, ErrNotFound) {
 				rt.Fatal(err)
 			}
 			if list, err := to.Partials(); err != nil || len(list)+len(to.List()) > 0 {

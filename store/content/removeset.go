@@ -2,38 +2,36 @@ package content
 
 import (
 	"crypto/sha256"
+	"slices"
 
 	"relay/store"
 )
 
-// beginSetRemoval notes that a set goes, and with del the pulled files that only
-// it has, and returns its new record. The caller holds tables.
-func (s *Store) beginSetRemoval(st *set, del bool) (*set, error) {
-	gone := *st
-	gone.State, gone.Delete = stateRemoving, del
-	record, err := gone.write()
-	if err != nil {
-		return nil, err
-	}
-	s.forgetSet(st.ID)
-	err = s.space.Apply([]store.Write{record})
-	if del && store.IsDiskFull(err) {
-		// As for a file: the files may be what fills the disk.
-		for _, f := range s.goingWith(&gone) {
-			if f.Pulled {
-				if err := s.deleteOurs(f); err != nil {
-					s.setSet(st)
-					return nil, err
-				}
+// removeSet removes a set from the tables, after the pulled files that only it has
+// with del. Where one of them cannot be deleted, the others are left and the set
+// stays registered, without those that were deleted before, if any. The caller
+// holds tables.
+func (s *Store) removeSet(st *set, del bool) (done Removed, err error) {
+	if del {
+		for _, f := range s.pulledWith(st) {
+			one, err := s.deleteOurs(f)
+			done.add(one)
+			if err != nil {
+				return done, err
 			}
 		}
-		err = s.space.Apply([]store.Write{record})
 	}
+	gone := *st
+	gone.State = stateRemoving
+	record, err := gone.write()
 	if err != nil {
-		s.setSet(st)
-		return nil, err
+		return done, err
 	}
-	return &gone, nil
+	if err := s.space.Apply([]store.Write{record}); err != nil {
+		return done, err
+	}
+	s.forgetSet(st.ID)
+	return done, s.finishSetRemoval(&gone)
 }
 
 // goingWith are the files that go with a set that is forgotten: those that are
@@ -41,24 +39,25 @@ func (s *Store) beginSetRemoval(st *set, del bool) (*set, error) {
 func (s *Store) goingWith(st *set) []*file {
 	var list []*file
 	for i := range st.entries {
-		if f := s.fileOfSet(st, i); f != nil && f.Part && !s.wanted(f) {
+		if f := s.fileOfSet(st, i); f != nil && f.Part && !s.wantedBeside(f, st.ID) {
 			list = append(list, f)
 		}
 	}
 	return list
 }
 
+// pulledWith are those of goingWith that were pulled.
+func (s *Store) pulledWith(st *set) []*file {
+	return slices.DeleteFunc(s.goingWith(st), func(f *file) bool { return !f.Pulled })
+}
+
 // finishSetRemoval removes what a set has in the tables, its files first. It may
 // be repeated after a crash at any point. The caller holds tables.
 func (s *Store) finishSetRemoval(st *set) error {
-	var failed error // the first; the others would say the same of their files
 	for _, f := range s.goingWith(st) {
-		if err := s.removeFile(f, st.Delete && f.Pulled); failed == nil {
-			failed = err
+		if _, err := s.removeFile(f, false); err != nil {
+			return err
 		}
-	}
-	if failed != nil {
-		return failed
 	}
 	d := sha256.Sum256(encodeDir(st.entries))
 	shared, err := s.usedBeside(d, st.ID)
@@ -81,18 +80,6 @@ func (s *Store) usedBeside(d digest, id uint64) (bool, error) {
 		return nil
 	})
 	return used, err
-}
-
-// setRemovals are the sets whose removal was begun.
-func (s *Store) setRemovals() ([]*set, error) {
-	var list []*set
-	err := s.space.Scan([]byte{tableSets}, func(_, value []byte) error {
-		if st, err := s.parseSet(value); err == nil && st.State == stateRemoving {
-			list = append(list, st)
-		}
-		return nil // What cannot be read, load has said.
-	})
-	return list, err
 }
 
 // strayParts are files that were added as parts of a set that never came to be.
@@ -123,7 +110,7 @@ func (s *Store) dropParts(files []*file) {
 		if f == nil || !f.Part || s.wanted(f) {
 			continue
 		}
-		if err := s.removeFile(f, false); err != nil {
+		if _, err := s.removeFile(f, false); err != nil {
 			s.log.Warn("a part of no set stays in the tables until the next start", "path", f.Path, "error", err)
 		}
 	}

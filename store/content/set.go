@@ -24,8 +24,6 @@ type set struct {
 	State tableState `json:"state"`
 	// Sizes are the bytes of the files, in the order of the entries.
 	Sizes []int64 `json:"sizes"`
-	// Delete the pulled files too, in stateRemoving.
-	Delete bool `json:"delete,omitempty"`
 	// Used is as for a file.
 	Used int64 `json:"used,omitempty"`
 
@@ -109,16 +107,22 @@ func (s *Store) allSets() []*set {
 	return list
 }
 
+// setsOf returns the copies of a set in the order of filesOf.
 func (s *Store) setsOf(root cid.Cid) []*set {
-	return slices.DeleteFunc(s.allSets(), func(st *set) bool { return st.Root != root })
+	list := slices.DeleteFunc(s.allSets(), func(st *set) bool { return st.Root != root })
+	slices.SortStableFunc(list, func(a, b *set) int { return pulledLast(!s.inPlace(a), !s.inPlace(b)) })
+	return list
 }
 
 // wanted says whether a set has that file.
-func (s *Store) wanted(f *file) bool {
+func (s *Store) wanted(f *file) bool { return s.wantedBeside(f, 0) }
+
+// wantedBeside says whether another set than the one with that id has a file.
+func (s *Store) wantedBeside(f *file, id uint64) bool {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	for _, st := range s.sets {
-		if st.has(f) {
+		if st.ID != id && st.has(f) {
 			return true
 		}
 	}
@@ -165,6 +169,9 @@ func (s *Store) strayed(path string) error {
 
 func (s *Store) contentOfSet(st *set, err error) Content {
 	c := Content{CID: st.Root, Path: st.path(0), InPlace: s.inPlace(st), Complete: err == nil, Used: timeOf(st.Used)}
+	if !c.InPlace {
+		c.Pulled = c.Path
+	}
 	for i, size := range st.Sizes {
 		c.Bytes += size
 		c.Files = append(c.Files, st.path(i))

@@ -177,8 +177,9 @@ func TestAddSet(t *testing.T) {
 	if err != nil || part.Path != paths[0] || part.Files != nil || !part.Complete {
 		t.Errorf("%+v %v", part, err)
 	}
-	sentence(t, s.Remove(part.CID, true), ErrNotFound, "not_found", "remove the set")
-	if err := s.Remove(c.CID, true); err != nil {
+	_, err = s.Remove(part.CID, true)
+	sentence(t, err, ErrNotFound, "not_found", "remove the set")
+	if _, err := s.Remove(c.CID, true); err != nil {
 		t.Fatal(err)
 	}
 	noLeftovers(t, space)
@@ -257,7 +258,7 @@ func TestSetsShareFiles(t *testing.T) {
 	if list := s.List(); len(list) != 3 {
 		t.Errorf("listed: %+v", list)
 	}
-	if err := s.Remove(ab.CID, true); err != nil {
+	if _, err := s.Remove(ab.CID, true); err != nil {
 		t.Fatal(err)
 	}
 	s = newStore(t, s.opt)
@@ -269,7 +270,7 @@ func TestSetsShareFiles(t *testing.T) {
 	if list := s.List(); len(list) != 2 {
 		t.Errorf("listed: %+v", list)
 	}
-	if err := s.Remove(bc.CID, true); err != nil {
+	if _, err := s.Remove(bc.CID, true); err != nil {
 		t.Fatal(err)
 	}
 	if list := s.List(); len(list) != 1 || list[0].CID != a.CID {
@@ -277,13 +278,13 @@ func TestSetsShareFiles(t *testing.T) {
 	}
 	// The other way round: the file stays as part of the set.
 	ab = mustAddSet(t, s, paths[0], paths[1])
-	if err := s.Remove(a.CID, true); err != nil {
+	if _, err := s.Remove(a.CID, true); err != nil {
 		t.Fatal(err)
 	}
 	if list := s.List(); len(list) != 1 || list[0].CID != ab.CID || !list[0].Complete {
 		t.Errorf("listed: %+v", list)
 	}
-	if err := s.Remove(ab.CID, true); err != nil {
+	if _, err := s.Remove(ab.CID, true); err != nil {
 		t.Fatal(err)
 	}
 	noLeftovers(t, space)
@@ -311,7 +312,7 @@ func TestSetInSeveralFolders(t *testing.T) {
 	}
 	// One whole set in two folders is none.
 	sentence(t, s.Check(c.CID), ErrFileChanged, "file_changed", one[1], "file 2 of 2", "not there", "add the model again")
-	if err := s.Remove(c.CID, true); err != nil {
+	if _, err := s.Remove(c.CID, true); err != nil {
 		t.Fatal(err)
 	}
 	noLeftovers(t, space)
@@ -333,7 +334,7 @@ func TestChangedPartOfASet(t *testing.T) {
 	// By itself: the set says what became of it.
 	b := mustAdd(t, s, paths[1])
 	sentence(t, s.Check(c.CID), ErrFileChanged, "file_changed", paths[1], "with other bytes")
-	if err := s.Remove(b.CID, true); err != nil {
+	if _, err := s.Remove(b.CID, true); err != nil {
 		t.Fatal(err)
 	}
 	sentence(t, s.Check(c.CID), ErrFileChanged, "file_changed", paths[1], "another file")
@@ -352,7 +353,7 @@ func TestChangedPartOfASet(t *testing.T) {
 	if n := len(space.leftovers()); n != tables {
 		t.Errorf("%d entries, were %d", n, tables)
 	}
-	if err := s.Remove(changed.CID, true); err != nil {
+	if _, err := s.Remove(changed.CID, true); err != nil {
 		t.Fatal(err)
 	}
 	noLeftovers(t, space)
@@ -383,7 +384,7 @@ func TestCrashWhileAddingASet(t *testing.T) {
 		}
 		c := mustAddSet(t, s, paths[:3]...)
 		space.dieAfter(n)
-		removeErr := s.Remove(c.CID, true)
+		_, removeErr := s.Remove(c.CID, true)
 		if removeErr != nil && !errors.Is(removeErr, errCrash) {
 			t.Fatal(removeErr)
 		}
@@ -449,7 +450,7 @@ func TestRegisterSet(t *testing.T) {
 	entries := s.setsOf(c.CID)[0].entries
 	// Together with other writes, or not at all.
 	mark := []byte{tablePulls, 1}
-	if err := s.Remove(c.CID, false); err != nil {
+	if _, err := s.Remove(c.CID, false); err != nil {
 		t.Fatal(err)
 	}
 	_, err := s.registerSet(dir, entries, store.Write{Key: mark, Value: []byte{1}})
@@ -501,7 +502,7 @@ func TestRemovePulledSet(t *testing.T) {
 				if _, err := s.Erase(); err != nil {
 					t.Errorf("%s: %v", name, err)
 				}
-			} else if err := s.Remove(set.CID, true); err != nil {
+			} else if _, err := s.Remove(set.CID, true); err != nil {
 				t.Errorf("%s: %v", name, err)
 			}
 			if left := files(t, filepath.Dir(set.Path)); len(left) != c.left {
@@ -514,7 +515,7 @@ func TestRemovePulledSet(t *testing.T) {
 				if !c.InPlace {
 					t.Errorf("%s: still known: %+v", name, c)
 				}
-				if err := s.Remove(c.CID, true); err != nil {
+				if _, err := s.Remove(c.CID, true); err != nil {
 					t.Error(err)
 				}
 			}
@@ -541,7 +542,8 @@ func TestEraseOfASetThatCannotBeDeleted(t *testing.T) {
 		s.opt.remove = os.Remove
 		if restart {
 			s = newStore(t, s.opt)
-		} else if done, err := s.Erase(); err != nil || done.Files != 1 {
+		}
+		if done, err := s.Erase(); err != nil || done.Files != 1 {
 			t.Errorf("%+v %v", done, err)
 		}
 		if left := files(t, s.dir); len(left) > 0 {
@@ -571,11 +573,18 @@ func TestSetWithoutTheFolder(t *testing.T) {
 			t.Error("the folder was made anew")
 		}
 	}
-	sentence(t, s.Remove(set.CID, true), ErrUnusable, "state_unusable", s.dir)
+	_, err := s.Remove(set.CID, true)
+	sentence(t, err, ErrUnusable, "state_unusable", s.dir)
 	if err := os.Rename(s.dir+".away", s.dir); err != nil {
 		t.Fatal(err)
 	}
 	s = newStore(t, s.opt)
+	if err := s.Check(set.CID); err != nil {
+		t.Error(err)
+	}
+	if done, err := s.Remove(set.CID, true); err != nil || done.Files != 3 {
+		t.Errorf("%+v %v", done, err)
+	}
 	if left := files(t, s.dir); len(left) > 0 {
 		t.Errorf("left in the models folder: %q", left)
 	}
@@ -583,20 +592,20 @@ func TestSetWithoutTheFolder(t *testing.T) {
 }
 
 // TestCrashWhileRemovingAPulledSet: after a restart the files are gone with their
-// tables, or all is as it was.
+// tables, or the set says that they are, and can be removed.
 func TestCrashWhileRemovingAPulledSet(t *testing.T) {
 	for n := 0; ; n++ {
 		s, space := testStore(t)
 		set := pulledSet(t, s, "a", "b", "c")
 		space.dieAfter(n)
-		err := s.Remove(set.CID, true)
+		_, err := s.Remove(set.CID, true)
 		space.dieAfter(-1)
 		s = newStore(t, s.opt)
 		if n == 0 {
-			if err := s.Check(set.CID); err != nil {
-				t.Fatal(err)
+			sentence(t, s.Check(set.CID), ErrFileChanged, "file_changed", "it is not there any more")
+			if done, err := s.Remove(set.CID, true); err != nil || done.Files > 0 {
+				t.Fatalf("%+v %v", done, err)
 			}
-			continue
 		}
 		noLeftovers(t, space)
 		if left := files(t, s.dir); len(left) > 0 {
@@ -619,11 +628,12 @@ func TestRemoveSetOnAFullDisk(t *testing.T) {
 		}
 		return nil
 	}
-	sentence(t, s.Remove(set.CID, false), store.ErrDiskFull, "disk_full")
+	_, err := s.Remove(set.CID, false)
+	sentence(t, err, store.ErrDiskFull, "disk_full")
 	if err := s.Check(set.CID); err != nil {
 		t.Error(err)
 	}
-	if err := s.Remove(set.CID, true); err != nil {
+	if _, err := s.Remove(set.CID, true); err != nil {
 		t.Error(err)
 	}
 	noLeftovers(t, space)
@@ -681,7 +691,7 @@ func TestConcurrentAddsOfOneSet(t *testing.T) {
 		t.Fatalf("%d contents, %d files, %d sets", len(list), len(s.files), len(s.sets))
 	}
 	for _, c := range list {
-		if err := s.Remove(c.CID, true); err != nil {
+		if _, err := s.Remove(c.CID, true); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -703,7 +713,7 @@ func TestAddsAndRemovalsAtOnce(t *testing.T) {
 				if err != nil {
 					t.Error(err)
 				}
-				if err := s.Remove(c.CID, true); err != nil && !errors.Is(err, ErrNotFound) {
+				if _, err := s.Remove(c.CID, true); err != nil && !errors.Is(err, ErrNotFound) {
 					t.Error(err)
 				}
 			}
@@ -714,7 +724,7 @@ func TestAddsAndRemovalsAtOnce(t *testing.T) {
 		if !c.Complete {
 			t.Errorf("half there: %+v", c)
 		}
-		if err := s.Remove(c.CID, true); err != nil {
+		if _, err := s.Remove(c.CID, true); err != nil {
 			t.Error(err)
 		}
 	}

@@ -189,17 +189,13 @@ func (s *Store) pulledInto(dir string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	removals, err := s.removals()
-	if err != nil {
-		return false, err
-	}
 	for _, p := range partials {
 		if filepath.Dir(p.Part) == dir {
 			return true, nil
 		}
 	}
-	for _, f := range append(removals, s.pulledFiles()...) {
-		if f.Pulled && f.home() == dir {
+	for _, f := range s.pulledFiles() {
+		if f.home() == dir {
 			return true, nil
 		}
 	}
@@ -254,7 +250,7 @@ func (s *Store) load() error {
 			}
 			continue
 		}
-		if _, err := s.resumeRemoval(f); err != nil {
+		if err := s.finishRemoval(f); err != nil {
 			s.log.Warn("removal could not be finished", "path", f.Path, "error", err)
 		}
 	}
@@ -283,7 +279,7 @@ func (s *Store) dropReplaced() {
 	}
 	s.mu.RUnlock()
 	for _, f := range old {
-		if err := s.removeFile(f, false); err != nil {
+		if _, err := s.removeFile(f, false); err != nil {
 			s.log.Warn("old content stays in the tables until the next start", "path", f.Path, "error", err)
 		}
 	}

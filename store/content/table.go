@@ -105,8 +105,6 @@ type file struct {
 	// Used is when it was last added, pulled or touched, in Unix nanoseconds; 0 in
 	// records of a relay that did not note it.
 	Used int64 `json:"used,omitempty"`
-	// Delete the file itself too, in stateRemoving.
-	Delete bool `json:"delete,omitempty"`
 
 	// As bytes: a path need not be UTF-8.
 	RawPath []byte `json:"path"`

@@ -109,7 +109,7 @@ func TestClaim(t *testing.T) {
 	if len(list) != 2 || !list[0].Used.Equal(*now) || !list[1].Used.Equal(*now) {
 		t.Errorf("listed: %+v", list)
 	}
-	if err := s.Remove(set.CID, true); err != nil {
+	if _, err := s.Remove(set.CID, true); err != nil {
 		t.Fatal(err)
 	}
 	if list := s.List(); len(list) != 1 || list[0].CID != part {
