@@ -52,7 +52,7 @@ func (s *Scheduler) DiskUse() DiskUse {
 			continue // Whatever is there now is something else.
 		}
 		u.Models.Used += uint64(c.Bytes)
-		if !c.InPlace {
+		if c.Pulled != "" {
 			u.Cache.Used += uint64(c.Bytes)
 		}
 	}

@@ -128,6 +128,34 @@ func TestPrune(t *testing.T) {
 	})
 }
 
+// Its owner's copy stays where what was pulled goes, and is as good as another
+// machine's.
+func TestPruneLeavesTheOwnersCopy(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, c *cluster) {
+		a := c.peers[0]
+		a.put(content.Content{CID: c.rootOf("m"), Bytes: 1 << 20, Path: "/mine/m.gguf", InPlace: true, Complete: true, Pulled: "/pulled/m.gguf"})
+		a.put(content.Content{CID: c.rootOf("linked"), Bytes: 1 << 20, Path: "/pulled/linked.gguf", Complete: true})
+		a.foreign = map[string]bool{"/pulled/linked.gguf": true}
+		a.register("m", 100<<30)
+		c.pass(time.Second)
+		c.want("in the cache", a.s.DiskUse().Cache.Used, 2<<20)
+		done, err := a.s.Prune(t.Context(), PruneOptions{})
+		if err != nil || len(done.Freed) != 1 || done.Freed[0].Path != "/pulled/m.gguf" {
+			t.Errorf("%+v: %v", done, err)
+		}
+		c.want("where nothing was deleted", reasons(done), "linked.gguf changed")
+		here, err := a.Get(c.rootOf("m"))
+		if err != nil || !here.InPlace || here.Pulled != "" {
+			t.Errorf("%+v: %v", here, err)
+		}
+		m, _ := a.s.Model("m")
+		c.want("holders", len(m.Holders), 1)
+		if done, err = a.s.Prune(t.Context(), PruneOptions{}); err != nil || len(done.Freed) > 0 {
+			t.Errorf("%+v: %v", done, err)
+		}
+	})
+}
+
 // What runs stays.
 func TestPruneLeavesWhatRuns(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, c *cluster) {

@@ -67,7 +67,7 @@ func (s *Scheduler) Remove(ctx context.Context, name string, files, lastCopy boo
 	}
 	var errs []error
 	for _, root := range deleted {
-		_, err := s.Content.Remove(root, true)
+		_, err := s.Content.RemovePulled(root)
 		errs = append(errs, err)
 	}
 	for _, p := range removed.Pulls {
@@ -100,7 +100,7 @@ func (s *Scheduler) deletable(v *view, m *modelView) (roots []cid.Cid, kept []st
 		other := v.needing(m, r.CID)
 		switch {
 		case err != nil:
-		case here.InPlace:
+		case here.Pulled == "":
 			kept = append(kept, what+" was registered where it lies")
 		case other != "" && i == 0:
 			kept = append(kept, fmt.Sprintf("model %q is the same file", other))
