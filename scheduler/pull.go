@@ -107,8 +107,10 @@ func (s *Scheduler) pullAll(ctx context.Context, m *modelView, o PullOptions, pr
 		if err != nil {
 			return err
 		}
+		s.pulls.note(r.CID)
 		sum.next(r.Bytes)
 	}
+	s.pulls.forget(m)
 	return nil
 }
 
@@ -228,6 +230,9 @@ type pulls struct {
 	mu       sync.Mutex
 	waiting  map[string]map[*waiter]bool
 	sessions map[cid.Cid]*session
+	// brought are contents, by CID, that came by pulls of models of which others are
+	// missing still.
+	brought map[string]bool
 }
 
 // waiter is one who asked for a pull.
@@ -245,7 +250,7 @@ type session struct {
 }
 
 func newPulls() *pulls {
-	return &pulls{waiting: map[string]map[*waiter]bool{}, sessions: map[cid.Cid]*session{}}
+	return &pulls{waiting: map[string]map[*waiter]bool{}, sessions: map[cid.Cid]*session{}, brought: map[string]bool{}}
 }
 
 // begin notes that a model is being pulled, until over is called. The context
@@ -279,6 +284,29 @@ func (p *pulls) runs(cid string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return len(p.waiting[cid]) > 0
+}
+
+// note remembers that a content has come by a pull that goes on, and forget that all
+// of a model is here.
+func (p *pulls) note(cid string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.brought[cid] = true
+}
+
+func (p *pulls) forget(m *modelView) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, r := range m.roots() {
+		delete(p.brought, r.CID)
+	}
+}
+
+// came says whether a content came by a pull that has not brought its whole model.
+func (p *pulls) came(cid string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.brought[cid]
 }
 
 // stop ends the pulls of a content and returns when nobody waits for them any
@@ -422,7 +450,7 @@ func (s *Scheduler) StopPull(ctx context.Context, name string, drop bool) (Stopp
 		return Stopped{}, Errorf(NotFound, "model %q is not being pulled here", stopped.Name)
 	}
 	if drop {
-		if err := s.dropPull(ctx, m, left); err != nil {
+		if err := s.dropPull(ctx, v, m, left); err != nil {
 			return Stopped{}, err
 		}
 		stopped.Deleted = true
@@ -444,9 +472,12 @@ func (s *Scheduler) partsHere(v *view, roots []string) []PullState {
 }
 
 // dropPull deletes unfinished pulls, and of the model that they belong to also
-// what is here whole and may go.
-func (s *Scheduler) dropPull(ctx context.Context, m *modelView, parts []PullState) error {
+// what they have brought whole, if it may go and no other model needs it.
+func (s *Scheduler) dropPull(ctx context.Context, v *view, m *modelView, parts []PullState) error {
 	for _, p := range parts {
+		if s.pulls.runs(p.CID) {
+			continue // Another model's pull goes on with it.
+		}
 		root, err := cid.Decode(p.CID)
 		if err != nil {
 			return err
@@ -461,6 +492,8 @@ func (s *Scheduler) dropPull(ctx context.Context, m *modelView, parts []PullStat
 	if missing, err := s.missing(m); err != nil || len(missing) == 0 {
 		return err
 	}
-	_, err := s.free(ctx, freeOptions{only: func(p Piece) bool { return m.has(p.CID) }})
+	_, err := s.free(ctx, freeOptions{only: func(p Piece) bool {
+		return m.has(p.CID) && v.needing(m, p.CID) == "" && s.pulls.came(p.CID)
+	}})
 	return err
 }

@@ -167,6 +167,67 @@ func TestPullsAreStopped(t *testing.T) {
 	})
 }
 
+// What is cancelled takes nothing along that another model needs, or that was here
+// before, and leaves another model's pull alone.
+func TestCancelTakesNothingElse(t *testing.T) {
+	bubble(t, 2, func(t *testing.T, c *cluster) {
+		order := c.ofContent("y")
+		a, b := order[0], order[1] // The copy of a may go.
+		c.hold("y", b)
+		c.hold("eyes", b)
+		c.peers[0].register("y", 100<<30)
+		eyes := Root{c.rootOf("eyes").String(), 1 << 20}
+		for _, name := range []string{"z", "w"} {
+			m := Model{Name: name, CID: c.rootOf("y").String(), Bytes: 1 << 20, Kind: "chat", Context: 8, Slots: 1, Need: 100 << 30, Projector: eyes}
+			if name == "w" {
+				m.CID = c.rootOf("own of w").String()
+				c.hold("own of w", b)
+			}
+			if err := b.PutShared(KindModel, uidOf(name), m); err != nil {
+				t.Fatal(err)
+			}
+		}
+		c.pass(time.Second)
+		x := a.pulling(t.Context(), PullOptions{Name: "y"})
+		c.pass(time.Second)
+		a.rest <- struct{}{}
+		<-x.done
+		c.pass(time.Second)
+
+		z := a.pulling(t.Context(), PullOptions{Name: "z"}) // Its projector is what is missing.
+		c.pass(time.Second)
+		if _, err := a.s.StopPull(t.Context(), "z", true); err != nil {
+			t.Error(err)
+		}
+		<-z.done
+		_, err := a.Get(c.rootOf("y"))
+		c.want("the copy that another model needs", err, nil)
+
+		if _, err := b.s.Remove(t.Context(), "y", false, false); err != nil { // Now z alone needs it.
+			t.Fatal(err)
+		}
+		w := a.pulling(t.Context(), PullOptions{Name: "w"})
+		c.pass(time.Second)
+		a.rest <- struct{}{}
+		c.pass(time.Second)
+		z = a.pulling(t.Context(), PullOptions{Name: "z"})
+		c.pass(time.Second)
+		if _, err := a.s.StopPull(t.Context(), "z", true); err != nil {
+			t.Error(err)
+		}
+		<-z.done
+		_, err = a.Get(c.rootOf("y"))
+		c.want("the copy that was here before", err, nil)
+		parts, _ := a.Partials()
+		if len(parts) != 1 || parts[0].CID != c.rootOf("eyes") {
+			t.Errorf("the projector that w is pulling too: %+v", parts)
+		}
+		close(a.rest)
+		<-w.done
+		c.want("w", w.err, nil)
+	})
+}
+
 // A model that nobody has anything of is not waited for.
 func TestPullsNeedSomebody(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, c *cluster) {
