@@ -350,11 +350,15 @@ func (s *Scheduler) confirm(ctx context.Context, c candidate) string {
 	return fmt.Sprintf("another whole copy could not be confirmed by %s", strings.Join(names, ", "))
 }
 
+// claim looks at pulls last, and a pull looks at claims last: whichever comes second
+// sees the other.
 func (s *Scheduler) claim(c candidate) (release func(), ok bool) {
-	if s.pulls.runs(c.piece.CID) {
+	release, ok = s.work.claim(c.piece.CID)
+	if ok && s.pulls.runs(c.piece.CID) {
+		release()
 		return nil, false
 	}
-	return s.work.claim(c.piece.CID)
+	return release, ok
 }
 
 func (s *Scheduler) staysText(c candidate, reason string) string {

@@ -44,6 +44,13 @@ func (s *Scheduler) Pull(ctx context.Context, o PullOptions, progress func(conte
 	if err := s.mayHoldModels(v); err != nil {
 		return Outcome{}, err
 	}
+	ctx, over := s.pulls.begin(ctx, m) // First: from now on nobody frees it.
+	defer over()
+	for _, r := range m.roots() {
+		if err := s.work.unclaimed(ctx, r.CID); err != nil {
+			return Outcome{}, stopText(m, cmp.Or(stopCause(ctx), err))
+		}
+	}
 	missing, err := s.missing(m)
 	if err != nil {
 		return Outcome{}, err
@@ -55,8 +62,6 @@ func (s *Scheduler) Pull(ctx context.Context, o PullOptions, progress func(conte
 	if err := s.somebodyHas(v, m, missing); err != nil {
 		return Outcome{}, err
 	}
-	ctx, over := s.pulls.begin(ctx, m)
-	defer over()
 	s.reachHolders(ctx, v, m)
 	if err := s.pullAll(ctx, m, o, progress); err != nil {
 		return Outcome{}, stopText(m, cmp.Or(stopCause(ctx), err))

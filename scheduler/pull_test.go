@@ -167,6 +167,39 @@ func TestPullsAreStopped(t *testing.T) {
 	})
 }
 
+// What is just being deleted is not said to be here.
+func TestPullWaitsForWhatIsBeingFreed(t *testing.T) {
+	bubble(t, 2, func(t *testing.T, c *cluster) {
+		a, b := c.peers[0], c.peers[1]
+		c.hold("m", a, b)
+		a.register("m", 100<<30)
+		root := c.rootOf("m")
+		release, ok := a.s.claim(candidate{piece: Piece{CID: root.String()}})
+		if !ok {
+			t.Fatal("it runs")
+		}
+		it := a.pulling(t.Context(), PullOptions{Name: "m"})
+		c.pass(time.Second)
+		select {
+		case <-it.done:
+			t.Errorf("it was told %v of a file that is being deleted", it.err)
+		default:
+		}
+		if _, err := a.RemovePulled(root); err != nil {
+			t.Fatal(err)
+		}
+		release()
+		close(a.rest)
+		<-it.done
+		if _, err := a.Get(root); err != nil || it.err != nil {
+			t.Errorf("%v, %v", err, it.err)
+		}
+		if _, ok := a.s.claim(candidate{piece: Piece{CID: root.String()}}); !ok {
+			t.Error("nothing pulls it any more")
+		}
+	})
+}
+
 // What is cancelled takes nothing along that another model needs, or that was here
 // before, and leaves another model's pull alone.
 func TestCancelTakesNothingElse(t *testing.T) {
