@@ -79,7 +79,28 @@ func (s *Scheduler) Add(ctx context.Context, o AddOptions, progress func(content
 	if err != nil {
 		return Outcome{}, err
 	}
-	return s.outcome(uid)
+	out, err := s.outcome(uid)
+	if err != nil {
+		return out, err
+	}
+	return out, s.lostStill(uid)
+}
+
+// lostStill says what of a model is not where it was although its files were just
+// added.
+func (s *Scheduler) lostStill(uid string) error {
+	v := s.newView()
+	m := v.model[uid]
+	if m == nil {
+		return nil
+	}
+	if why := v.holding(s.self, m.CID).Gone; why != "" {
+		return Errorf(FileChanged, "model %q: its file was registered and is lost again: %s", m.shown, why)
+	}
+	if why := v.holding(s.self, m.Projector.CID).Gone; why != "" {
+		return Errorf(FileChanged, "model %q: its file is registered, its projector is lost still (%s): name it as well, with --mmproj", m.shown, why)
+	}
+	return nil
 }
 
 // outcome tells the mesh what is held here now, and shows a model as it then is.

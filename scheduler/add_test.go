@@ -137,6 +137,47 @@ func TestModelsOfSeveralFiles(t *testing.T) {
 	})
 }
 
+// A name that is taken is no obstacle to the very files of that model, also on a
+// second machine; it is to other ones, and to being served otherwise.
+func TestAddAgain(t *testing.T) {
+	bubble(t, 2, func(t *testing.T, c *cluster) {
+		a, b, dir := c.peers[0], c.peers[1], t.TempDir()
+		path, other := written(t, dir, "m.gguf", "chat llama"), written(t, dir, "n.gguf", "chat llama")
+		clip := written(t, dir, "clip.gguf", "part clip")
+		added, err := a.s.Add(t.Context(), AddOptions{Name: "m", Paths: []string{path}, Projector: clip}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.pass(time.Second)
+		for _, o := range []AddOptions{{Paths: []string{other}}, {Paths: []string{path}, Projector: path}, {Paths: []string{path}, Slots: 7}, {Paths: []string{path}, Kind: "embed"}} {
+			o.Name = "m"
+			if _, err := b.s.Add(t.Context(), o, nil); ReasonOf(err) != NameTaken {
+				t.Errorf("%v: %v", o, err)
+			}
+		}
+		c.want("registered", len(b.List()), 0)
+		again, err := b.s.Add(t.Context(), AddOptions{Name: "m", Paths: []string{path}, Projector: clip, Slots: added.Slots}, nil)
+		if err != nil || again.UID != added.UID || len(again.Holders) != 2 || len(b.s.ModelStates()) != 1 {
+			t.Errorf("%+v: %v", again, err)
+		}
+
+		// Lost a moment ago; with other files of that size first, and in two steps.
+		a.put(content.Content{CID: c.rootOf(path), Path: path, InPlace: true})
+		a.put(content.Content{CID: c.rootOf(clip), Path: clip, InPlace: true})
+		if _, err := a.s.Add(t.Context(), AddOptions{Name: "m", Paths: []string{other}}, nil); ReasonOf(err) != NameTaken || !strings.Contains(err.Error(), "which is lost here") {
+			t.Errorf("another file: %v", err)
+		}
+		if _, err := a.s.Add(t.Context(), AddOptions{Name: "m", Paths: []string{path}}, nil); ReasonOf(err) != FileChanged || !strings.Contains(err.Error(), "--mmproj") {
+			t.Errorf("without its projector: %v", err)
+		}
+		again, err = a.s.Add(t.Context(), AddOptions{Name: "m", Paths: []string{path}, Projector: clip}, nil)
+		if err != nil || again.UID != added.UID || len(again.Holders) != 2 {
+			t.Errorf("%+v: %v", again, err)
+		}
+		c.want("registered", len(a.List()), 2)
+	})
+}
+
 // Of several who add under one name at once one is right, and whoever is not takes
 // back nothing that the others have registered.
 func TestAddsAtOnce(t *testing.T) {
