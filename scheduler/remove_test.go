@@ -75,6 +75,35 @@ func TestRemoveWantsAnotherCopyConfirmed(t *testing.T) {
 	})
 }
 
+// What was registered in place for a model is nobody's when the model is gone: it
+// counts no more, and is not offered.
+func TestRemoveForgetsWhatItsOwnerRegistered(t *testing.T) {
+	bubble(t, 2, func(t *testing.T, c *cluster) {
+		a, dir := c.peers[0], t.TempDir()
+		path, clip := written(t, dir, "m.gguf", "chat llama"), written(t, dir, "clip.gguf", "part clip")
+		for _, o := range []AddOptions{{Name: "m", Paths: []string{path}, Projector: clip}, {Name: "n", Paths: []string{written(t, dir, "n.gguf", "chat llama")}, Projector: clip}} {
+			if _, err := a.s.Add(t.Context(), o, nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		removed, err := a.s.Remove(t.Context(), "m", true, false)
+		if err != nil || !strings.Contains(removed.FileKept, "registered where it lies") {
+			t.Errorf("%+v: %v", removed, err)
+		}
+		c.want("registered: n and the projector", len(a.List()), 2)
+		if _, err := a.Get(c.rootOf(clip)); err != nil {
+			t.Errorf("what n needs too: %v", err)
+		}
+		if _, err := a.s.Remove(t.Context(), "n", false, false); err != nil {
+			t.Error(err)
+		}
+		c.want("registered", len(a.List()), 0)
+		c.want("counted", a.s.DiskUse().Models.Used, 0)
+		c.pass(time.Second)
+		c.want("offered", len(c.peers[1].table.List(KindHolding)), 0)
+	})
+}
+
 func TestAddTakesFilesOnly(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, c *cluster) {
 		_, err := c.peers[0].s.Add(t.Context(), AddOptions{Name: "m", Paths: []string{t.TempDir()}}, nil)
