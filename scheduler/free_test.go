@@ -286,6 +286,24 @@ func TestRoomIsMade(t *testing.T) {
 	})
 }
 
+// Only what is measured counts as free: what was deleted may have another name.
+func TestRoomIsMeasured(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, c *cluster) {
+		a := c.peers[0]
+		for i := range 3 {
+			a.put(content.Content{CID: c.rootOf(fmt.Sprint("linked", i)), Bytes: 10 << 30, Path: fmt.Sprintf("/pulled/linked%d.gguf", i), Complete: true})
+		}
+		a.filesMu.Lock()
+		a.diskFree = func() uint64 { return 500 << 20 }
+		a.filesMu.Unlock()
+		c.pass(3 * measureEvery)
+		c.want("files left", len(a.List()), 0)
+		if text := a.s.DiskUse().Stuck; !strings.Contains(text, "nearly full") {
+			t.Errorf("stuck: %q", text)
+		}
+	})
+}
+
 func TestWhatIsWanted(t *testing.T) {
 	for total, want := range map[uint64]uint64{0: 0, 20 << 20: 1 << 20, 1 << 40: 1 << 30, 20 << 30: 1 << 30, 10 << 30: 1 << 29} {
 		if got := wantsFree(total); got != want {
