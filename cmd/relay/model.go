@@ -58,7 +58,7 @@ func newModelAdd() *cobra.Command {
 			}
 			o.Projector = path
 		}
-		m, err := work[scheduler.Outcome](cmd, *asJSON, "add "+o.Name, "/v0/model/add", o)
+		m, err := work[scheduler.Outcome](cmd, *asJSON, "add "+o.Name, "/v0/model/add", o, "stopped; "+o.Name+" is not added")
 		if err != nil || *asJSON {
 			return err
 		}

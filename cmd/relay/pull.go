@@ -40,7 +40,8 @@ func newModelPull() *cobra.Command {
 		case pause || cancel:
 			return stopPull(cmd, api.StopRequest{Name: q.Name, To: q.To, Cancel: cancel}, *asJSON)
 		}
-		m, err := work[scheduler.Outcome](cmd, *asJSON, "pull "+q.Name, "/v0/model/pull", q)
+		m, err := work[scheduler.Outcome](cmd, *asJSON, "pull "+q.Name, "/v0/model/pull", q,
+			fmt.Sprintf("stopped; what is %s is kept; relay model pull %s goes on", placeText(q.To), q.Name))
 		if err != nil || *asJSON {
 			return err
 		}
