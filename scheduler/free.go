@@ -55,8 +55,8 @@ type Piece struct {
 	Bytes      uint64     `json:"bytes"`
 	Unfinished bool       `json:"unfinished"`
 	Used       *time.Time `json:"used,omitempty"`
-	// Reason is why it stays: pinned, running, last_copy, spared, changed or
-	// failed; Why says it in words.
+	// Reason is why it stays: pinned, running, last_copy, spared, changed, failed, or
+	// needed by something else than what is cancelled; Why says it in words.
 	Reason string `json:"reason,omitempty"`
 	Why    string `json:"why,omitempty"`
 }
@@ -64,6 +64,7 @@ type Piece struct {
 const (
 	keptChanged = "changed"
 	keptFailed  = "failed"
+	keptNeeded  = "needed"
 )
 
 const changedText = "it is not what was pulled any more, and relay leaves it alone"

@@ -404,6 +404,8 @@ type Stopped struct {
 	// Ran: it was running. Deleted: nothing that may go is left of it.
 	Ran     bool `json:"ran"`
 	Deleted bool `json:"deleted"`
+	// Kept is what stays of it although it was to be deleted, and why.
+	Kept []Piece `json:"kept,omitempty"`
 	// Done of Bytes bytes are here.
 	Done  int64 `json:"done"`
 	Bytes int64 `json:"bytes"`
@@ -455,7 +457,8 @@ func (s *Scheduler) StopPull(ctx context.Context, name string, drop bool) (Stopp
 		return Stopped{}, Errorf(NotFound, "model %q is not being pulled here", stopped.Name)
 	}
 	if drop {
-		if err := s.dropPull(ctx, v, m, left); err != nil {
+		var err error
+		if stopped.Kept, err = s.dropPull(ctx, v, m, left); err != nil {
 			return Stopped{}, err
 		}
 		stopped.Deleted = true
@@ -477,28 +480,50 @@ func (s *Scheduler) partsHere(v *view, roots []string) []PullState {
 }
 
 // dropPull deletes unfinished pulls, and of the model that they belong to also
-// what they have brought whole, if it may go and no other model needs it.
-func (s *Scheduler) dropPull(ctx context.Context, v *view, m *modelView, parts []PullState) error {
+// what they have brought whole, if it may go and no other model needs it. It
+// returns what stays.
+func (s *Scheduler) dropPull(ctx context.Context, v *view, m *modelView, parts []PullState) (kept []Piece, err error) {
 	for _, p := range parts {
 		if s.pulls.runs(p.CID) {
-			continue // Another model's pull goes on with it.
+			kept = append(kept, Piece{Name: p.Name, CID: p.CID, Path: p.Path, Bytes: uint64(max(0, p.Done)), Unfinished: true,
+				Reason: keptNeeded, Why: "another model's pull goes on with it"})
+			continue
 		}
 		root, err := cid.Decode(p.CID)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if err := s.Content.RemovePartial(root); err != nil && !errors.Is(err, content.ErrNotFound) {
-			return fmt.Errorf("model %q: what is here of it cannot be deleted: %w", p.Name, err)
+			return nil, fmt.Errorf("model %q: what is here of it cannot be deleted: %w", p.Name, err)
 		}
 	}
 	if m == nil {
-		return nil
+		return kept, nil
 	}
 	if missing, err := s.missing(m); err != nil || len(missing) == 0 {
-		return err
+		return kept, err
 	}
-	_, err := s.free(ctx, freeOptions{only: func(p Piece) bool {
+	freed, err := s.free(ctx, freeOptions{only: func(p Piece) bool {
 		return m.has(p.CID) && v.needing(m, p.CID) == "" && s.pulls.came(p.CID)
 	}})
-	return err
+	if err != nil {
+		return nil, err
+	}
+	kept = append(kept, freed.Kept...)
+	for _, r := range m.roots() {
+		root, err := cid.Decode(r.CID)
+		if err != nil || slices.ContainsFunc(kept, func(p Piece) bool { return p.CID == r.CID }) {
+			continue
+		}
+		here, err := s.Content.Get(root)
+		if err != nil || !here.Complete {
+			continue
+		}
+		p := Piece{Name: m.shown, CID: r.CID, Path: here.Path, Bytes: uint64(max(0, here.Bytes)), Reason: keptNeeded, Why: "it was here before"}
+		if other := v.needing(m, r.CID); other != "" {
+			p.Why = fmt.Sprintf("model %q needs it too", other)
+		}
+		kept = append(kept, p)
+	}
+	return kept, nil
 }

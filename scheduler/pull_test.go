@@ -229,11 +229,12 @@ func TestCancelTakesNothingElse(t *testing.T) {
 
 		z := a.pulling(t.Context(), PullOptions{Name: "z"}) // Its projector is what is missing.
 		c.pass(time.Second)
-		if _, err := a.s.StopPull(t.Context(), "z", true); err != nil {
-			t.Error(err)
+		stopped, err := a.s.StopPull(t.Context(), "z", true)
+		if err != nil || len(stopped.Kept) != 1 || stopped.Kept[0].Why != `model "y" needs it too` {
+			t.Errorf("%+v: %v", stopped, err)
 		}
 		<-z.done
-		_, err := a.Get(c.rootOf("y"))
+		_, err = a.Get(c.rootOf("y"))
 		c.want("the copy that another model needs", err, nil)
 
 		if _, err := b.s.Remove(t.Context(), "y", false, false); err != nil { // Now z alone needs it.
@@ -245,8 +246,9 @@ func TestCancelTakesNothingElse(t *testing.T) {
 		c.pass(time.Second)
 		z = a.pulling(t.Context(), PullOptions{Name: "z"})
 		c.pass(time.Second)
-		if _, err := a.s.StopPull(t.Context(), "z", true); err != nil {
-			t.Error(err)
+		stopped, err = a.s.StopPull(t.Context(), "z", true)
+		if err != nil || len(stopped.Kept) != 2 || !stopped.Kept[0].Unfinished || stopped.Kept[1].Why != "it was here before" {
+			t.Errorf("%+v: %v", stopped, err)
 		}
 		<-z.done
 		_, err = a.Get(c.rootOf("y"))

@@ -70,6 +70,8 @@ func stopPull(cmd *cobra.Command, q api.StopRequest, asJSON bool) error {
 	}
 	text := fmt.Sprintf("the pull of %s %s is ", stopped.Name, placeText(q.To))
 	switch {
+	case stopped.Deleted && len(stopped.Kept) > 0:
+		text += "cancelled, and what was there of it is deleted but for this:"
 	case stopped.Deleted:
 		text += "cancelled, and what was there of it is deleted"
 	case stopped.Ran:
@@ -81,6 +83,7 @@ func stopPull(cmd *cobra.Command, q api.StopRequest, asJSON bool) error {
 		text += fmt.Sprintf(": %s; relay model pull %s goes on with it", doneText(stopped.Done, stopped.Bytes), stopped.Name)
 	}
 	fmt.Fprintln(cmd.OutOrStdout(), text)
+	printKept(cmd.OutOrStdout(), stopped.Kept)
 	return nil
 }
 
