@@ -284,12 +284,13 @@ func pieces(from Content, needed func(cid string) needs, judge func(*candidate, 
 		if !c.Used.IsZero() {
 			piece.Used = &c.Used
 		}
-		if !c.Complete {
+		// Of a set that is broken the parts that are as they were may go.
+		if !c.Complete && (len(c.Files) == 0 || len(n.names) > 0) {
 			piece.Reason, piece.Why = keptChanged, changedText
 			aside = append(aside, piece)
 			continue
 		}
-		one := candidate{Item: eviction.Item{ID: piece.CID, Bytes: piece.Bytes, Used: c.Used.UnixNano(), Pinned: n.pinned}, piece: piece, root: c.CID, own: c.InPlace}
+		one := candidate{Item: eviction.Item{ID: piece.CID, Bytes: piece.Bytes, Used: c.Used.UnixNano(), Pinned: n.pinned}, piece: piece, root: c.CID, own: c.InPlace && c.Complete}
 		judge(&one, n)
 		list = append(list, one)
 	}

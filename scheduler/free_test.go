@@ -136,14 +136,18 @@ func TestPruneLeavesTheOwnersCopy(t *testing.T) {
 		a.put(content.Content{CID: c.rootOf("m"), Bytes: 1 << 20, Path: "/mine/m.gguf", InPlace: true, Complete: true, Pulled: "/pulled/m.gguf"})
 		a.put(content.Content{CID: c.rootOf("linked"), Bytes: 1 << 20, Path: "/pulled/linked.gguf", Complete: true})
 		a.foreign = map[string]bool{"/pulled/linked.gguf": true}
+		broken := []string{"/pulled/set/p-1.gguf", "/pulled/set/p-2.gguf"} // No model needs it.
+		a.put(content.Content{CID: c.rootOf("set"), Bytes: 1 << 20, Path: broken[0], Files: broken})
+		a.put(content.Content{CID: c.rootOf("used"), Bytes: 1 << 20, Path: "/pulled/used/p-1.gguf", Files: broken})
+		a.register("used", 100<<30)
 		a.register("m", 100<<30)
 		c.pass(time.Second)
 		c.want("in the cache", a.s.DiskUse().Cache.Used, 2<<20)
 		done, err := a.s.Prune(t.Context(), PruneOptions{})
-		if err != nil || len(done.Freed) != 1 || done.Freed[0].Path != "/pulled/m.gguf" {
+		if err != nil || len(done.Freed) != 2 || freed(done) != "p-1.gguf, m" && freed(done) != "m, p-1.gguf" {
 			t.Errorf("%+v: %v", done, err)
 		}
-		c.want("where nothing was deleted", reasons(done), "linked.gguf changed")
+		c.want("where nothing was deleted", reasons(done), "linked.gguf changed, used changed")
 		here, err := a.Get(c.rootOf("m"))
 		if err != nil || !here.InPlace || here.Pulled != "" {
 			t.Errorf("%+v: %v", here, err)
