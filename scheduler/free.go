@@ -364,6 +364,9 @@ func (s *Scheduler) claim(c candidate) (release func(), ok bool) {
 }
 
 func (s *Scheduler) staysText(c candidate, reason string) string {
+	if reason == eviction.Running && !c.Unfinished && s.pulls.runs(c.piece.CID) {
+		return "its model is being pulled"
+	}
 	if reason != eviction.Last {
 		return stayText(c, reason)
 	}

@@ -68,6 +68,9 @@ func TestPullsAllContents(t *testing.T) {
 		}
 		a.rest <- struct{}{}
 		c.pass(time.Second)
+		if p, err := a.s.Prune(t.Context(), PruneOptions{}); err != nil || len(p.Kept) != 2 || p.Kept[0].Why != "its model is being pulled" && p.Kept[1].Why != "its model is being pulled" {
+			t.Errorf("%+v: %v", p, err)
+		}
 		a.rest <- struct{}{}
 		<-it.done
 		if it.err != nil || len(it.out.Holders) != 2 {
