@@ -53,7 +53,7 @@ type ControlScheduler interface {
 	Pull(ctx context.Context, o scheduler.PullOptions, progress func(content.Progress)) (scheduler.Outcome, error)
 	StopPull(ctx context.Context, name string, drop bool) (scheduler.Stopped, error)
 	Set(name string, o scheduler.SetOptions) (m scheduler.ModelState, changed []string, err error)
-	Remove(name string, files, lastCopy bool) (scheduler.Removed, error)
+	Remove(ctx context.Context, name string, files, lastCopy bool) (scheduler.Removed, error)
 	DiskUse() scheduler.DiskUse
 	Prune(ctx context.Context, o scheduler.PruneOptions) (scheduler.Pruned, error)
 	TakeIn(from peer.ID, list []scheduler.Carried) error

@@ -44,7 +44,7 @@ func (c *Control) removeModel(r *http.Request) (scheduler.Removed, error) {
 	if err := decodeBody(r.Body, &q); err != nil {
 		return scheduler.Removed{}, err
 	}
-	return c.Scheduler.Remove(q.Name, q.Files, q.LastCopy)
+	return c.Scheduler.Remove(r.Context(), q.Name, q.Files, q.LastCopy)
 }
 
 // ModelSetRequest says what is to be changed of a model; what is left out stays.

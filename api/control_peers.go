@@ -150,5 +150,8 @@ func ReadLines[T any](body io.Reader, progress func(ProgressLine)) (T, error) {
 			progress(*l.Progress)
 		}
 	}
-	return none, errors.Join(lines.Err(), scheduler.Errorf(scheduler.PeerGone, "the peer went away before it was done"))
+	if errors.Is(lines.Err(), bufio.ErrTooLong) {
+		return none, fmt.Errorf("a line of the answer is longer than the %d bytes that are taken", maxPeerAnswer)
+	}
+	return none, &scheduler.Error{Why: scheduler.PeerGone, Message: "the peer went away before it was done", Err: lines.Err()}
 }

@@ -3,13 +3,10 @@ package scheduler
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"time"
-
-	cid "github.com/ipfs/go-cid"
 
 	"relay/store/content"
 )
@@ -33,6 +30,12 @@ type AddOptions struct {
 	Args      []string `json:"args,omitempty"`
 }
 
+// servedOtherwise says whether something is asked for that a model is not.
+func (o AddOptions) servedOtherwise(m Model) bool {
+	return o.Kind != "" && o.Kind != m.Kind || o.Context != 0 && o.Context != m.Context ||
+		o.Slots != 0 && o.Slots != m.Slots || len(o.Args) > 0 && !slices.Equal(o.Args, m.Args)
+}
+
 // Outcome is a model that was added or pulled, and what that gives reason to warn
 // of, in sentences.
 type Outcome struct {
@@ -41,8 +44,9 @@ type Outcome struct {
 }
 
 // Add registers GGUF files under a name: their blocks refer to the files where
-// they lie, and the mesh learns of the model. A model whose files this peer has
-// lost is found again where they lie now.
+// they lie, and the mesh learns of the model. A model that the mesh has may be added
+// again from files that are the same: this peer then holds them, or has found again
+// where they lie now.
 func (s *Scheduler) Add(ctx context.Context, o AddOptions, progress func(content.Progress)) (Outcome, error) {
 	if err := CheckModelName(o.Name); err != nil {
 		return Outcome{}, err
@@ -53,49 +57,50 @@ func (s *Scheduler) Add(ctx context.Context, o AddOptions, progress func(content
 	if err := o.resolve(); err != nil {
 		return Outcome{}, err
 	}
-	lost := s.lostFile(o.Name)
-	if lost == nil {
-		if err := s.mayAdd(o.Name); err != nil {
-			return Outcome{}, err
-		}
+	if err := s.publishHoldings(); err != nil { // A file may have been lost a moment ago.
+		return Outcome{}, err
+	}
+	taken, err := s.mayAdd(o)
+	if err != nil {
+		return Outcome{}, err
 	}
 	files, err := s.readFiles(o)
-	if err == nil && lost != nil && !files.mayBe(lost.Model) {
-		err = Errorf(FileInvalid, "these are not the files of %q", lost.shown)
+	if taken != nil && (err != nil || !files.mayBe(taken.Model)) {
+		return Outcome{}, s.notItsFiles(taken, err)
 	}
 	if err != nil {
-		if lost != nil { // It may still be found, so its name is taken.
-			err = fmt.Errorf("%w; what was named is not its file, which is lost here: %w", s.nameTaken(o.Name), err)
-		}
 		return Outcome{}, err
 	}
 	m, err := s.define(o, files)
 	if err != nil {
 		return Outcome{}, err
 	}
-	undo, err := s.register(ctx, files, &m, progress)
+	uid, err := s.register(ctx, o, files, m, progress)
 	if err != nil {
 		return Outcome{}, err
 	}
-	if lost != nil && lost.CID == m.CID && (m.Projector.CID == "" || m.Projector == lost.Projector) { // Nothing was missing but files.
-		s.log.Info("model's file found again", "model", m.Name, "cid", m.CID)
-		return s.outcome(lost.uid)
-	}
-	if err := s.mayAdd(o.Name); err != nil { // Hashing takes its time.
-		undo()
-		return Outcome{}, err
-	}
-	uid, err := newUID()
+	out, err := s.outcome(uid)
 	if err != nil {
-		return Outcome{}, err
+		return out, err
 	}
-	m.Created = time.Now().Unix()
-	if err := s.Mesh.PutShared(KindModel, uid, m); err != nil {
-		undo()
-		return Outcome{}, err
+	return out, s.lostStill(uid)
+}
+
+// lostStill says what of a model is not where it was although its files were just
+// added.
+func (s *Scheduler) lostStill(uid string) error {
+	v := s.newView()
+	m := v.model[uid]
+	if m == nil {
+		return nil
 	}
-	s.log.Info("model added", "model", m.Name, "cid", m.CID, "bytes", m.size())
-	return s.outcome(uid)
+	if why := v.holding(s.self, m.CID).Gone; why != "" {
+		return Errorf(FileChanged, "model %q: its file was registered and is lost again: %s", m.shown, why)
+	}
+	if why := v.holding(s.self, m.Projector.CID).Gone; why != "" {
+		return Errorf(FileChanged, "model %q: its file is registered, its projector is lost still (%s): name it as well, with --mmproj", m.shown, why)
+	}
+	return nil
 }
 
 // outcome tells the mesh what is held here now, and shows a model as it then is.
@@ -190,6 +195,9 @@ func (s *Scheduler) readFiles(o AddOptions) (f modelFiles, err error) {
 	if !f.projector.Projector || len(f.projector.Parts) > 0 {
 		return f, Errorf(FileInvalid, "%s is no projector: its header says %q, of kind %s", o.Projector, f.projector.Arch, f.projector.Kind)
 	}
+	if wide, wants := f.header.Width, f.projector.Width; wide != wants && wide > 0 && wants > 0 {
+		return f, Errorf(FileInvalid, "%s is for models of width %d, and %s has %d: it is another model's projector", o.Projector, wants, first, wide)
+	}
 	f.projectorBytes, err = sizeOf(o.Projector)
 	return f, err
 }
@@ -247,42 +255,82 @@ func (s *Scheduler) define(o AddOptions, f modelFiles) (Model, error) {
 	return m, nil
 }
 
-// register hashes the files of a model and fills in what they are. undo takes
-// back what was not registered before; nothing is left where it fails.
-func (s *Scheduler) register(ctx context.Context, f modelFiles, m *Model, progress func(content.Progress)) (undo func(), err error) {
-	before := map[cid.Cid]bool{}
-	for _, c := range s.Content.List() {
-		before[c.CID] = true
+// register hashes the files of a model, registers them here, and has the mesh learn
+// of it. Nothing is registered that was not before where it fails.
+func (s *Scheduler) register(ctx context.Context, o AddOptions, f modelFiles, m Model, progress func(content.Progress)) (uid string, err error) {
+	files, err := s.hash(ctx, f, &m, progress)
+	if err != nil {
+		return "", err
 	}
+	s.registering.Lock() // Not while files are hashed: that takes its time.
+	defer s.registering.Unlock()
+	taken, err := s.mayAdd(o)
+	if err != nil {
+		return "", err
+	}
+	if taken != nil && (taken.CID != m.CID || m.Projector.CID != "" && m.Projector != taken.Projector) {
+		return "", s.notItsFiles(taken, nil)
+	}
+	takeBack, err := s.addHashed(files)
+	if err == nil && taken != nil {
+		s.log.Info("model's files registered here", "model", taken.shown, "cid", m.CID)
+		return taken.uid, nil
+	}
+	if err == nil {
+		uid, err = newUID()
+	}
+	if err == nil {
+		m.Created = time.Now().Unix()
+		err = s.Mesh.PutShared(KindModel, uid, m)
+	}
+	if err != nil {
+		takeBack()
+		return "", err
+	}
+	s.log.Info("model added", "model", m.Name, "cid", m.CID, "bytes", m.size())
+	return uid, nil
+}
+
+// hash reads the files of a model, and fills in what they are.
+func (s *Scheduler) hash(ctx context.Context, f modelFiles, m *Model, progress func(content.Progress)) (files []content.Hashes, err error) {
+	sum := newSum(f.mainBytes+f.projectorBytes, progress)
+	read := func(paths ...string) (Root, error) {
+		h, err := s.Content.Hash(ctx, paths, sum.progress)
+		if err != nil {
+			return Root{}, err
+		}
+		files = append(files, h)
+		sum.next(h.Bytes)
+		return Root{h.CID.String(), h.Bytes}, nil
+	}
+	root, err := read(f.paths...)
+	if err == nil && f.projectorPath != "" {
+		m.Projector, err = read(f.projectorPath)
+	}
+	m.CID, m.Bytes = root.CID, root.Bytes
+	return files, err
+}
+
+// addHashed registers files. takeBack, never nil, undoes that for what was not
+// registered before. registering is held.
+func (s *Scheduler) addHashed(files []content.Hashes) (takeBack func(), err error) {
 	var added []content.Content
-	undo = func() {
+	takeBack = func() {
 		for _, c := range added {
-			if before[c.CID] {
-				continue
-			}
 			if _, err := s.Content.Remove(c.CID, false); err != nil {
 				s.log.Warn("a file that no model needs stays registered", "path", c.Path, "error", err)
 			}
 		}
 	}
-	sum := newSum(f.mainBytes+f.projectorBytes, progress)
-	add := func(paths ...string) (Root, error) {
-		c, err := s.Content.Add(ctx, paths, sum.progress)
+	for _, h := range files {
+		_, before := s.Content.Get(h.CID)
+		c, err := s.Content.AddHashed(h)
 		if err != nil {
-			return Root{}, err
+			return takeBack, err
 		}
-		added = append(added, c)
-		sum.next(c.Bytes)
-		return Root{c.CID.String(), c.Bytes}, nil
+		if before != nil {
+			added = append(added, c)
+		}
 	}
-	root, err := add(f.paths...)
-	if err == nil && f.projectorPath != "" {
-		m.Projector, err = add(f.projectorPath)
-	}
-	if err != nil {
-		undo()
-		return nil, err
-	}
-	m.CID, m.Bytes = root.CID, root.Bytes
-	return undo, nil
+	return takeBack, nil
 }

@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -29,6 +30,7 @@ func TestWhatCannotBeAdded(t *testing.T) {
 		alone := written(t, dir, "alone.gguf", "chat llama")
 		lacking := written(t, dir, "q-1.gguf", "chat llama q-1.gguf q-2.gguf")
 		clip, part := written(t, dir, "clip.gguf", "part clip"), written(t, dir, "vocabulary.gguf", "part llama")
+		wide, narrow := written(t, dir, "wide.gguf", "chat llama width=128"), written(t, dir, "narrow.gguf", "part clip width=99")
 		embed := written(t, dir, "embed.gguf", "embed bert")
 		for _, x := range []struct {
 			o    AddOptions
@@ -49,6 +51,7 @@ func TestWhatCannotBeAdded(t *testing.T) {
 			{AddOptions{Paths: []string{alone}, Projector: alone}, FileInvalid, "alone.gguf is no projector"},
 			{AddOptions{Paths: []string{alone}, Projector: part}, FileInvalid, "vocabulary.gguf is no projector"},
 			{AddOptions{Paths: []string{alone}, Projector: first}, FileInvalid, "p-1.gguf is no projector"},
+			{AddOptions{Paths: []string{wide}, Projector: narrow}, FileInvalid, "narrow.gguf is for models of width 99, and"},
 			{AddOptions{Paths: []string{embed}, Projector: clip}, InvalidRequest, "a projector is for a model that chats"},
 		} {
 			x.o.Name = "m"
@@ -114,7 +117,7 @@ func TestModelsOfSeveralFiles(t *testing.T) {
 		}
 		c.pass(time.Second)
 		c.want("last copies of b", a.s.LastCopies(b.id.String()), []string{"m"})
-		if _, err := b.s.Remove("m", true, false); ReasonOf(err) != NotAllowed {
+		if _, err := b.s.Remove(t.Context(), "m", true, false); ReasonOf(err) != NotAllowed {
 			t.Errorf("the last copy of a projector: %v", err)
 		}
 
@@ -126,7 +129,7 @@ func TestModelsOfSeveralFiles(t *testing.T) {
 		if err != nil || again.UID != added.UID || len(again.Holders) != 2 {
 			t.Errorf("%+v: %v", again, err)
 		}
-		removed, err := b.s.Remove("m", true, false)
+		removed, err := b.s.Remove(t.Context(), "m", true, true)
 		if err != nil || len(b.List()) > 0 {
 			t.Errorf("%d files left: %v", len(b.List()), err)
 		}
@@ -134,6 +137,84 @@ func TestModelsOfSeveralFiles(t *testing.T) {
 		c.pass(time.Second)
 		c.want("a has it", len(a.List()), 2)
 	})
+}
+
+// A name that is taken is no obstacle to the very files of that model, also on a
+// second machine; it is to other ones, and to being served otherwise.
+func TestAddAgain(t *testing.T) {
+	bubble(t, 2, func(t *testing.T, c *cluster) {
+		a, b, dir := c.peers[0], c.peers[1], t.TempDir()
+		path, other := written(t, dir, "m.gguf", "chat llama"), written(t, dir, "n.gguf", "chat llama")
+		clip := written(t, dir, "clip.gguf", "part clip")
+		added, err := a.s.Add(t.Context(), AddOptions{Name: "m", Paths: []string{path}, Projector: clip}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.pass(time.Second)
+		for _, o := range []AddOptions{{Paths: []string{other}}, {Paths: []string{path}, Projector: path}, {Paths: []string{path}, Slots: 7}, {Paths: []string{path}, Kind: "embed"}} {
+			o.Name = "m"
+			if _, err := b.s.Add(t.Context(), o, nil); ReasonOf(err) != NameTaken {
+				t.Errorf("%v: %v", o, err)
+			}
+		}
+		c.want("registered", len(b.List()), 0)
+		again, err := b.s.Add(t.Context(), AddOptions{Name: "m", Paths: []string{path}, Projector: clip, Slots: added.Slots}, nil)
+		if err != nil || again.UID != added.UID || len(again.Holders) != 2 || len(b.s.ModelStates()) != 1 {
+			t.Errorf("%+v: %v", again, err)
+		}
+
+		// Lost a moment ago; with other files of that size first, and in two steps.
+		a.put(content.Content{CID: c.rootOf(path), Path: path, InPlace: true})
+		a.put(content.Content{CID: c.rootOf(clip), Path: clip, InPlace: true})
+		if _, err := a.s.Add(t.Context(), AddOptions{Name: "m", Paths: []string{other}}, nil); ReasonOf(err) != NameTaken || !strings.Contains(err.Error(), "which is lost here") {
+			t.Errorf("another file: %v", err)
+		}
+		if _, err := a.s.Add(t.Context(), AddOptions{Name: "m", Paths: []string{path}}, nil); ReasonOf(err) != FileChanged || !strings.Contains(err.Error(), "--mmproj") {
+			t.Errorf("without its projector: %v", err)
+		}
+		again, err = a.s.Add(t.Context(), AddOptions{Name: "m", Paths: []string{path}, Projector: clip}, nil)
+		if err != nil || again.UID != added.UID || len(again.Holders) != 2 {
+			t.Errorf("%+v: %v", again, err)
+		}
+		c.want("registered", len(a.List()), 2)
+	})
+}
+
+// Of several who add under one name at once one is right, and whoever is not takes
+// back nothing that the others have registered.
+func TestAddsAtOnce(t *testing.T) {
+	for range 10 {
+		bubble(t, 1, func(t *testing.T, c *cluster) {
+			a, dir := c.peers[0], t.TempDir()
+			one, other := written(t, dir, "one.gguf", "chat llama"), written(t, dir, "other.gguf", "chat llama2")
+			a.hashing = make(chan struct{})
+			var all sync.WaitGroup
+			var mu sync.Mutex
+			var done []Outcome
+			for _, o := range []AddOptions{{Paths: []string{one}, Context: 5}, {Paths: []string{one}, Context: 6}, {Paths: []string{other}, Slots: 4}, {Paths: []string{other}, Slots: 3}} {
+				o.Name = "m"
+				all.Go(func() {
+					out, err := a.s.Add(t.Context(), o, nil)
+					mu.Lock()
+					defer mu.Unlock()
+					if err == nil {
+						done = append(done, out)
+					} else if ReasonOf(err) != NameTaken {
+						t.Errorf("%v", err)
+					}
+				})
+			}
+			c.pass(time.Second)
+			close(a.hashing)
+			all.Wait()
+			if len(done) != 1 || len(a.s.ModelStates()) != 1 {
+				t.Fatalf("%d were told that it is added; there are %d models", len(done), len(a.s.ModelStates()))
+			}
+			if list := a.List(); len(list) != 1 || list[0].CID.String() != done[0].CID {
+				t.Errorf("registered: %v, added: %s", list, done[0].CID)
+			}
+		})
+	}
 }
 
 // A pin says nothing of how a model is served.

@@ -150,8 +150,8 @@ func (s *Scheduler) TakeIn(from peer.ID, list []Carried) error {
 	if !s.newView().serves(from.String()) {
 		return Errorf(NotAllowed, "only a member with trust %q brings models along", membership.TrustReplicas)
 	}
-	s.takingIn.Lock()
-	defer s.takingIn.Unlock()
+	s.registering.Lock()
+	defer s.registering.Unlock()
 	table := s.Mesh.Table()
 	room := maxCarried - s.broughtBy(from)
 	var unseen []string

@@ -3,6 +3,7 @@ package scheduler
 import (
 	"crypto/rand"
 	"encoding/base32"
+	"fmt"
 	"strings"
 
 	"relay/p2p/membership"
@@ -31,32 +32,35 @@ func (s *Scheduler) mayHoldModels(v *view) error {
 	return nil
 }
 
-func (s *Scheduler) mayAdd(name string) error {
-	if err := s.mayChangeModels(); err != nil {
-		return err
-	}
+// mayAdd says whether a model may be added here, or returns the one that has the
+// name: its files may be added again, served as they are.
+func (s *Scheduler) mayAdd(o AddOptions) (taken *modelView, err error) {
 	v := s.newView()
-	if err := s.mayHoldModels(v); err != nil {
-		return err
+	if taken = v.find(o.Name); taken == nil {
+		err = s.mayChangeModels()
+	} else if o.servedOtherwise(taken.Model) {
+		err = s.nameTaken(o.Name)
 	}
-	if v.find(name) != nil {
-		return s.nameTaken(name)
+	if err == nil {
+		err = s.mayHoldModels(v)
 	}
-	return nil
+	return taken, err
 }
 
 func (s *Scheduler) nameTaken(name string) error {
 	return Errorf(NameTaken, "the mesh has a model %q already: choose another name, or remove it first (relay model rm %s)", name, name)
 }
 
-// lostFile is the model of that name if this peer held its files whole and has
-// lost one: it may be added again under its name, from where it lies now.
-func (s *Scheduler) lostFile(name string) *modelView {
-	v := s.newView()
-	if m := v.find(name); m != nil && v.gone(s.self, m) != "" {
-		return m
+// notItsFiles refuses files that are not those of the model of that name; err is
+// why they are no model, if they are none.
+func (s *Scheduler) notItsFiles(taken *modelView, err error) error {
+	if s.newView().gone(s.self, taken) == "" {
+		return s.nameTaken(taken.shown)
 	}
-	return nil
+	if err == nil {
+		err = Errorf(FileInvalid, "these are not the files of %q", taken.shown)
+	}
+	return fmt.Errorf("%w; what was named is not its file, which is lost here: %w", s.nameTaken(taken.shown), err)
 }
 
 // SetOptions say what is to be another of a model; nil leaves it as it is.

@@ -52,7 +52,7 @@ func (s *Scheduler) DiskUse() DiskUse {
 			continue // Whatever is there now is something else.
 		}
 		u.Models.Used += uint64(c.Bytes)
-		if !c.InPlace {
+		if c.Pulled != "" {
 			u.Cache.Used += uint64(c.Bytes)
 		}
 	}
@@ -144,12 +144,11 @@ func (s *Scheduler) makeRoom(ctx context.Context) bool {
 		only: func(p Piece) bool {
 			return s.ModelsDir == "" || filepath.Dir(p.Path) == s.ModelsDir || filepath.Dir(filepath.Dir(p.Path)) == s.ModelsDir
 		},
-		need: func(_, freed uint64) uint64 {
+		need: func(_, _ uint64) uint64 {
 			now, _, err := s.Disk()
 			if err != nil {
-				now = 0
+				return 0 // Nothing goes for what nobody can measure.
 			}
-			now = max(now, began+freed) // Some disks take their time.
 			return want - min(want, now)
 		},
 		gone: func(p Piece) {
@@ -166,7 +165,7 @@ func (s *Scheduler) makeRoom(ctx context.Context) bool {
 		s.log.Error("no room made on a disk that is nearly full", "error", err)
 	}
 	stuck := ""
-	if now, _, err := s.Disk(); err == nil && tooFull(max(now, began+result.FreedBytes), total) {
+	if now, _, err := s.Disk(); err == nil && tooFull(now, total) {
 		stuck = s.stuckText(now, total, result.Kept)
 	}
 	s.mu.Lock()

@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"errors"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -59,6 +60,30 @@ func TestOnlyWhatNewUIDMakesIsAUID(t *testing.T) {
 	for _, uid := range bad {
 		if _, err := (LlamaEngine{RunDir: t.TempDir()}).Start(t.Context(), Launch{UID: uid}); !errors.Is(err, errForm) {
 			t.Errorf("started as %q: %v", uid, err)
+		}
+	}
+}
+
+// No sizes are taken whose sums cannot be counted.
+func TestSizesAreBounded(t *testing.T) {
+	good := Model{Name: "m", CID: "bafybeigdyrzt5sfp7udm7hu76uh7y26nf3efuylqabf3oclgtqy55fbzdi", Bytes: maxModelBytes, Kind: "chat", Context: 1, Slots: 1}
+	good.Projector = Root{good.CID, maxModelBytes}
+	any := func([]string) error { return nil }
+	if err := good.check(any); err != nil {
+		t.Error(err)
+	}
+	for _, n := range []int64{-1, 0, maxModelBytes + 1, math.MaxInt64} {
+		m := good
+		m.Bytes = n
+		p := good
+		p.Projector.Bytes = n
+		for _, err := range []error{m.check(any), p.check(any)} {
+			if !errors.Is(err, errForm) {
+				t.Errorf("%d: %v", n, err)
+			}
+		}
+		if err := (Holding{Bytes: n}).check(); n != 0 && !errors.Is(err, errForm) {
+			t.Errorf("held: %d: %v", n, err)
 		}
 	}
 }

@@ -55,8 +55,8 @@ type Piece struct {
 	Bytes      uint64     `json:"bytes"`
 	Unfinished bool       `json:"unfinished"`
 	Used       *time.Time `json:"used,omitempty"`
-	// Reason is why it stays: pinned, running, last_copy, spared, changed or
-	// failed; Why says it in words.
+	// Reason is why it stays: pinned, running, last_copy, spared, changed, failed, or
+	// needed by something else than what is cancelled; Why says it in words.
 	Reason string `json:"reason,omitempty"`
 	Why    string `json:"why,omitempty"`
 }
@@ -64,13 +64,18 @@ type Piece struct {
 const (
 	keptChanged = "changed"
 	keptFailed  = "failed"
+	keptNeeded  = "needed"
 )
+
+const changedText = "it is not what was pulled any more, and relay leaves it alone"
 
 // candidate is a piece that may be deleted, as far as is known without asking.
 type candidate struct {
 	eviction.Item
 	piece Piece
 	root  cid.Cid
+	// own: its owner has a copy here too, which stays.
+	own bool
 	// witnesses have it whole, and one of them has to say so just before it is
 	// deleted here; needed says that.
 	witnesses []witness
@@ -98,7 +103,7 @@ type freeOptions struct {
 type freer struct {
 	content interface {
 		RemovePartial(cid.Cid) error
-		Remove(c cid.Cid, deleteFiles bool) (content.Removed, error)
+		RemovePulled(cid.Cid) (content.Removed, error)
 	}
 	// list finds what may be deleted, and what is left alone beside that.
 	list func() ([]candidate, []Piece, error)
@@ -135,12 +140,14 @@ func (f freer) run(ctx context.Context, o freeOptions) (Pruned, error) {
 		goes, stays := eviction.Choose(items, need)
 		if len(goes) > 0 && ctx.Err() == nil {
 			next := byID[goes[0].ID]
-			if reason, why := f.free(ctx, next, o.dry); reason != "" {
+			bytes, reason, why := f.free(ctx, next, o.dry)
+			if reason != "" {
 				next.piece.Reason, next.piece.Why = reason, why
 				refused[next.ID] = next.piece
 				continue
 			}
 			done[next.ID] = true
+			next.piece.Bytes = bytes
 			result.Freed = append(result.Freed, next.piece)
 			result.FreedBytes += next.piece.Bytes
 			if o.gone != nil {
@@ -167,31 +174,36 @@ func (f freer) run(ctx context.Context, o freeOptions) (Pruned, error) {
 	}
 }
 
-// free deletes one piece, or says why it stays.
-func (f freer) free(ctx context.Context, c candidate, dry bool) (reason, why string) {
+// free deletes one piece and says how many bytes the disk has back, or why it
+// stays.
+func (f freer) free(ctx context.Context, c candidate, dry bool) (bytes uint64, reason, why string) {
 	if c.needed {
 		if why := f.confirm(ctx, c); why != "" {
-			return eviction.Last, why
+			return 0, eviction.Last, why
 		}
 	}
 	if dry {
-		return "", ""
+		return c.piece.Bytes, "", ""
 	}
 	release, ok := f.claim(c)
 	if !ok {
-		return eviction.Running, f.stays(c, eviction.Running)
+		return 0, eviction.Running, f.stays(c, eviction.Running)
 	}
 	defer release()
-	var err error
 	if c.Unfinished {
-		err = f.content.RemovePartial(c.root)
-	} else {
-		_, err = f.content.Remove(c.root, true)
+		if err := f.content.RemovePartial(c.root); err != nil {
+			return 0, keptFailed, err.Error()
+		}
+		return c.piece.Bytes, "", ""
 	}
-	if err != nil {
-		return keptFailed, err.Error()
+	gone, err := f.content.RemovePulled(c.root)
+	switch {
+	case err != nil:
+		return 0, keptFailed, err.Error()
+	case gone.Files == 0 && len(gone.Kept) > 0:
+		return 0, keptChanged, changedText
 	}
-	return "", ""
+	return uint64(gone.Bytes), "", ""
 }
 
 // Prune deletes what relay has put on this machine's disk and may go.
@@ -252,8 +264,8 @@ func (s *Scheduler) candidates() (list []candidate, aside []Piece, err error) {
 		return n
 	}, func(c *candidate, n needs) {
 		c.Running = c.Running || s.pulls.runs(c.piece.CID) || s.work.needs(c.piece.CID)
-		if c.Unfinished || len(n.names) == 0 && known {
-			return // No model's copy.
+		if c.Unfinished || c.own || len(n.names) == 0 && known {
+			return // No model's copy, or not the only one here.
 		}
 		c.needed, c.witnesses = true, s.witnesses(v, c.piece.CID)
 		c.Last = len(c.witnesses) == 0
@@ -264,20 +276,21 @@ func (s *Scheduler) candidates() (list []candidate, aside []Piece, err error) {
 // its caller knows of a candidate.
 func pieces(from Content, needed func(cid string) needs, judge func(*candidate, needs)) (list []candidate, aside []Piece, err error) {
 	for _, c := range from.List() {
-		if c.InPlace {
+		if c.Pulled == "" {
 			continue
 		}
 		n := needed(c.CID.String())
-		piece := Piece{Name: nameOf(n, filepath.Base(c.Path)), CID: c.CID.String(), Path: c.Path, Bytes: uint64(max(0, c.Bytes))}
+		piece := Piece{Name: nameOf(n, filepath.Base(c.Pulled)), CID: c.CID.String(), Path: c.Pulled, Bytes: uint64(max(0, c.Bytes))}
 		if !c.Used.IsZero() {
 			piece.Used = &c.Used
 		}
-		if !c.Complete {
-			piece.Reason, piece.Why = keptChanged, "it is not what was pulled any more, and relay leaves it alone"
+		// Of a set that is broken the parts that are as they were may go.
+		if !c.Complete && (len(c.Files) == 0 || len(n.names) > 0) {
+			piece.Reason, piece.Why = keptChanged, changedText
 			aside = append(aside, piece)
 			continue
 		}
-		one := candidate{Item: eviction.Item{ID: piece.CID, Bytes: piece.Bytes, Used: c.Used.UnixNano(), Pinned: n.pinned}, piece: piece, root: c.CID}
+		one := candidate{Item: eviction.Item{ID: piece.CID, Bytes: piece.Bytes, Used: c.Used.UnixNano(), Pinned: n.pinned}, piece: piece, root: c.CID, own: c.InPlace && c.Complete}
 		judge(&one, n)
 		list = append(list, one)
 	}
@@ -339,14 +352,21 @@ func (s *Scheduler) confirm(ctx context.Context, c candidate) string {
 	return fmt.Sprintf("another whole copy could not be confirmed by %s", strings.Join(names, ", "))
 }
 
+// claim looks at pulls last, and a pull looks at claims last: whichever comes second
+// sees the other.
 func (s *Scheduler) claim(c candidate) (release func(), ok bool) {
-	if s.pulls.runs(c.piece.CID) {
+	release, ok = s.work.claim(c.piece.CID)
+	if ok && s.pulls.runs(c.piece.CID) {
+		release()
 		return nil, false
 	}
-	return s.work.claim(c.piece.CID)
+	return release, ok
 }
 
 func (s *Scheduler) staysText(c candidate, reason string) string {
+	if reason == eviction.Running && !c.Unfinished && s.pulls.runs(c.piece.CID) {
+		return "its model is being pulled"
+	}
 	if reason != eviction.Last {
 		return stayText(c, reason)
 	}
@@ -404,7 +424,7 @@ func PruneOffline(from Content, table *record.Table, coming []Carried, o PruneOp
 					}
 				}
 				return n
-			}, func(c *candidate, n needs) { c.Last = !c.Unfinished && len(n.names) > 0 })
+			}, func(c *candidate, n needs) { c.Last = !c.Unfinished && !c.own && len(n.names) > 0 })
 		},
 		claim: func(candidate) (func(), bool) { return func() {}, true },
 		stays: stayText,

@@ -128,6 +128,38 @@ func TestPrune(t *testing.T) {
 	})
 }
 
+// Its owner's copy stays where what was pulled goes, and is as good as another
+// machine's.
+func TestPruneLeavesTheOwnersCopy(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, c *cluster) {
+		a := c.peers[0]
+		a.put(content.Content{CID: c.rootOf("m"), Bytes: 1 << 20, Path: "/mine/m.gguf", InPlace: true, Complete: true, Pulled: "/pulled/m.gguf"})
+		a.put(content.Content{CID: c.rootOf("linked"), Bytes: 1 << 20, Path: "/pulled/linked.gguf", Complete: true})
+		a.foreign = map[string]bool{"/pulled/linked.gguf": true}
+		broken := []string{"/pulled/set/p-1.gguf", "/pulled/set/p-2.gguf"} // No model needs it.
+		a.put(content.Content{CID: c.rootOf("set"), Bytes: 1 << 20, Path: broken[0], Files: broken})
+		a.put(content.Content{CID: c.rootOf("used"), Bytes: 1 << 20, Path: "/pulled/used/p-1.gguf", Files: broken})
+		a.register("used", 100<<30)
+		a.register("m", 100<<30)
+		c.pass(time.Second)
+		c.want("in the cache", a.s.DiskUse().Cache.Used, 2<<20)
+		done, err := a.s.Prune(t.Context(), PruneOptions{})
+		if err != nil || len(done.Freed) != 2 || freed(done) != "p-1.gguf, m" && freed(done) != "m, p-1.gguf" {
+			t.Errorf("%+v: %v", done, err)
+		}
+		c.want("where nothing was deleted", reasons(done), "linked.gguf changed, used changed")
+		here, err := a.Get(c.rootOf("m"))
+		if err != nil || !here.InPlace || here.Pulled != "" {
+			t.Errorf("%+v: %v", here, err)
+		}
+		m, _ := a.s.Model("m")
+		c.want("holders", len(m.Holders), 1)
+		if done, err = a.s.Prune(t.Context(), PruneOptions{}); err != nil || len(done.Freed) > 0 {
+			t.Errorf("%+v: %v", done, err)
+		}
+	})
+}
+
 // What runs stays.
 func TestPruneLeavesWhatRuns(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, c *cluster) {
@@ -255,6 +287,24 @@ func TestRoomIsMade(t *testing.T) {
 		a.filesMu.Unlock()
 		c.pass(3 * measureEvery)
 		c.want("stuck no more", a.s.DiskUse().Stuck, "")
+	})
+}
+
+// Only what is measured counts as free: what was deleted may have another name.
+func TestRoomIsMeasured(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, c *cluster) {
+		a := c.peers[0]
+		for i := range 3 {
+			a.put(content.Content{CID: c.rootOf(fmt.Sprint("linked", i)), Bytes: 10 << 30, Path: fmt.Sprintf("/pulled/linked%d.gguf", i), Complete: true})
+		}
+		a.filesMu.Lock()
+		a.diskFree = func() uint64 { return 500 << 20 }
+		a.filesMu.Unlock()
+		c.pass(3 * measureEvery)
+		c.want("files left", len(a.List()), 0)
+		if text := a.s.DiskUse().Stuck; !strings.Contains(text, "nearly full") {
+			t.Errorf("stuck: %q", text)
+		}
 	})
 }
 

@@ -187,6 +187,8 @@ const (
 	maxModelName = 128
 	maxSentence  = 2048
 	maxListed    = 64
+	// maxModelBytes bounds a content of a model, so that sums can be counted.
+	maxModelBytes = 1 << 50
 )
 
 // Kinds are the record kinds of this package, for registration. checkArgs is
@@ -256,11 +258,11 @@ func (m Model) check(checkArgs func([]string) error) error {
 		return fmt.Errorf("%w: a CID that is none", errForm)
 	}
 	if m.Projector != (Root{}) {
-		if _, err := cid.Decode(m.Projector.CID); err != nil || m.Projector.Bytes <= 0 {
-			return fmt.Errorf("%w: a projector without CID or size", errForm)
+		if _, err := cid.Decode(m.Projector.CID); err != nil || m.Projector.Bytes <= 0 || m.Projector.Bytes > maxModelBytes {
+			return fmt.Errorf("%w: a projector without CID, or of no possible size", errForm)
 		}
 	}
-	if m.Bytes <= 0 || m.Context < 1 || m.Slots < 1 || m.Slots > 1024 || len(m.Args) > maxListed || len(m.Arch) > maxModelName {
+	if m.Bytes <= 0 || m.Bytes > maxModelBytes || m.Context < 1 || m.Slots < 1 || m.Slots > 1024 || len(m.Args) > maxListed || len(m.Arch) > maxModelName {
 		return fmt.Errorf("%w: a field is out of range", errForm)
 	}
 	if m.Kind != "chat" && m.Kind != "embed" && m.Kind != "rerank" {
@@ -303,8 +305,8 @@ func (a Advert) check() error {
 }
 
 func (h Holding) check() error {
-	if h.Bytes < 0 {
-		return fmt.Errorf("%w: a negative size", errForm)
+	if h.Bytes < 0 || h.Bytes > maxModelBytes {
+		return fmt.Errorf("%w: a size that is not possible", errForm)
 	}
 	if len(h.Gone) > maxSentence {
 		return fmt.Errorf("%w: a field is too long", errForm)

@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -78,9 +79,11 @@ type fakePeer struct {
 	filesMu  sync.Mutex
 	files    map[cid.Cid]content.Content
 	partials map[cid.Cid]content.Partial
-	rest     chan struct{} // The rest of one content that is being pulled comes.
-	limit    int64         // Of the last pull.
-	diskFree func() uint64 // nil where there is always room.
+	rest     chan struct{}   // The rest of one content that is being pulled comes.
+	limit    int64           // Of the last pull.
+	hashing  chan struct{}   // Closed when files that are added are hashed; nil is at once.
+	foreign  map[string]bool // Paths at which something else lies now than what was pulled.
+	diskFree func() uint64   // nil where there is always room.
 	lend     uint64
 	table    *record.Table
 	s        *Scheduler
@@ -300,7 +303,7 @@ func (p *fakePeer) spread(s record.Signed) {
 }
 
 // readFake reads a header that is written in words: what kind it is of, the
-// architecture, and after that the names of all parts.
+// architecture, and after that the names of all parts, or width= and a number.
 func readFake(path string) (Header, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -312,6 +315,10 @@ func readFake(path string) (Header, error) {
 	}
 	h := Header{Kind: words[0], Arch: words[1], Projector: words[1] == "clip", Need: func(context, slots int) (uint64, error) { return 1 << 20, nil }}
 	for _, part := range words[2:] {
+		if width, ok := strings.CutPrefix(part, "width="); ok {
+			h.Width, _ = strconv.ParseUint(width, 10, 64)
+			continue
+		}
 		h.Parts = append(h.Parts, filepath.Join(filepath.Dir(path), part))
 		if _, err := os.Stat(h.Parts[len(h.Parts)-1]); err != nil {
 			return h, Errorf(NotFound, "%s is missing", part)
@@ -423,20 +430,31 @@ func (n noTripper) RoundTrip(*http.Request) (*http.Response, error) {
 
 // The Content of the scheduler.
 
-// Add makes a content of what the files are called.
-func (p *fakePeer) Add(_ context.Context, paths []string, progress func(content.Progress)) (content.Content, error) {
-	c := content.Content{CID: p.c.rootOf(strings.Join(paths, "|")), Path: paths[0], InPlace: true, Complete: true}
-	if len(paths) > 1 {
-		c.Files = paths
-	}
+// Hash makes a content of what the files are called.
+func (p *fakePeer) Hash(_ context.Context, paths []string, progress func(content.Progress)) (content.Hashes, error) {
+	h := content.Hashes{CID: p.c.rootOf(strings.Join(paths, "|")), Paths: paths}
 	for _, path := range paths {
 		info, err := os.Stat(path)
 		if err != nil {
-			return c, err
+			return h, err
 		}
-		c.Bytes += info.Size()
+		h.Bytes += info.Size()
 	}
-	progress(content.Progress{Phase: content.PhaseHash, Done: c.Bytes, Total: c.Bytes})
+	if p.hashing != nil {
+		<-p.hashing
+	}
+	progress(content.Progress{Phase: content.PhaseHash, Done: h.Bytes, Total: h.Bytes})
+	return h, nil
+}
+
+func (p *fakePeer) AddHashed(h content.Hashes) (content.Content, error) {
+	c := content.Content{CID: h.CID, Bytes: h.Bytes, Path: h.Paths[0], InPlace: true, Complete: true}
+	if len(h.Paths) > 1 {
+		c.Files = h.Paths
+	}
+	if was, err := p.Get(h.CID); err == nil && was.Pulled != h.Paths[0] { // The pulled copy is there still.
+		c.Pulled = was.Pulled
+	}
 	p.put(c)
 	return c, nil
 }
@@ -499,6 +517,9 @@ func (p *fakePeer) List() []content.Content {
 func (p *fakePeer) put(c content.Content) {
 	p.filesMu.Lock()
 	defer p.filesMu.Unlock()
+	if !c.InPlace && c.Pulled == "" {
+		c.Pulled = c.Path
+	}
 	p.files[c.CID] = c
 }
 
@@ -526,6 +547,21 @@ func (p *fakePeer) Remove(c cid.Cid, _ bool) (content.Removed, error) {
 	gone := content.Removed{Files: 1, Bytes: p.files[c].Bytes}
 	delete(p.files, c)
 	return gone, nil
+}
+
+func (p *fakePeer) RemovePulled(c cid.Cid) (content.Removed, error) {
+	f, err := p.Get(c)
+	switch {
+	case err != nil || f.Pulled == "":
+		return content.Removed{}, content.ErrNotFound
+	case p.foreign[f.Pulled]:
+		return content.Removed{Kept: []string{f.Pulled}}, nil
+	case !f.InPlace:
+		return p.Remove(c, true)
+	}
+	f.Pulled = ""
+	p.put(f)
+	return content.Removed{Files: 1, Bytes: f.Bytes}, nil
 }
 
 // fakeEngine pretends to be the engine of one peer. Load takes two seconds.

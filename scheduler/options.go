@@ -45,12 +45,16 @@ type Mesh interface {
 
 // Content is what the scheduler needs of the files on this machine.
 type Content interface {
-	Add(ctx context.Context, paths []string, progress func(content.Progress)) (content.Content, error)
+	// Hash reads files and changes nothing; AddHashed registers them.
+	Hash(ctx context.Context, paths []string, progress func(content.Progress)) (content.Hashes, error)
+	AddHashed(content.Hashes) (content.Content, error)
 	Pull(ctx context.Context, o content.PullOptions) (content.Content, error)
 	List() []content.Content
 	Get(c cid.Cid) (content.Content, error)
 	Path(c cid.Cid) (string, error)
 	Remove(c cid.Cid, deleteFiles bool) (content.Removed, error)
+	// RemovePulled removes only what was pulled, and leaves its owner's copies.
+	RemovePulled(c cid.Cid) (content.Removed, error)
 	// Touch notes that a content is used now.
 	Touch(c cid.Cid) error
 	// Partials are the unfinished pulls.
@@ -102,6 +106,9 @@ type Header struct {
 	// one file. Projector: it is one, and no model.
 	Parts     []string
 	Projector bool
+	// Width is that of the model; of a projector, of the models that it is for. 0
+	// where it is not known.
+	Width uint64
 	// Need is the memory in bytes for a context per slot and a number of slots.
 	Need func(context, slots int) (uint64, error)
 }

@@ -44,6 +44,13 @@ func (s *Scheduler) Pull(ctx context.Context, o PullOptions, progress func(conte
 	if err := s.mayHoldModels(v); err != nil {
 		return Outcome{}, err
 	}
+	ctx, over := s.pulls.begin(ctx, m) // First: from now on nobody frees it.
+	defer over()
+	for _, r := range m.roots() {
+		if err := s.work.unclaimed(ctx, r.CID); err != nil {
+			return Outcome{}, stopText(m, cmp.Or(stopCause(ctx), err))
+		}
+	}
 	missing, err := s.missing(m)
 	if err != nil {
 		return Outcome{}, err
@@ -55,8 +62,6 @@ func (s *Scheduler) Pull(ctx context.Context, o PullOptions, progress func(conte
 	if err := s.somebodyHas(v, m, missing); err != nil {
 		return Outcome{}, err
 	}
-	ctx, over := s.pulls.begin(ctx, m)
-	defer over()
 	s.reachHolders(ctx, v, m)
 	if err := s.pullAll(ctx, m, o, progress); err != nil {
 		return Outcome{}, stopText(m, cmp.Or(stopCause(ctx), err))
@@ -107,8 +112,10 @@ func (s *Scheduler) pullAll(ctx context.Context, m *modelView, o PullOptions, pr
 		if err != nil {
 			return err
 		}
+		s.pulls.note(r.CID)
 		sum.next(r.Bytes)
 	}
+	s.pulls.forget(m)
 	return nil
 }
 
@@ -228,6 +235,9 @@ type pulls struct {
 	mu       sync.Mutex
 	waiting  map[string]map[*waiter]bool
 	sessions map[cid.Cid]*session
+	// brought are contents, by CID, that came by pulls of models of which others are
+	// missing still.
+	brought map[string]bool
 }
 
 // waiter is one who asked for a pull.
@@ -245,7 +255,7 @@ type session struct {
 }
 
 func newPulls() *pulls {
-	return &pulls{waiting: map[string]map[*waiter]bool{}, sessions: map[cid.Cid]*session{}}
+	return &pulls{waiting: map[string]map[*waiter]bool{}, sessions: map[cid.Cid]*session{}, brought: map[string]bool{}}
 }
 
 // begin notes that a model is being pulled, until over is called. The context
@@ -279,6 +289,29 @@ func (p *pulls) runs(cid string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return len(p.waiting[cid]) > 0
+}
+
+// note remembers that a content has come by a pull that goes on, and forget that all
+// of a model is here.
+func (p *pulls) note(cid string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.brought[cid] = true
+}
+
+func (p *pulls) forget(m *modelView) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, r := range m.roots() {
+		delete(p.brought, r.CID)
+	}
+}
+
+// came says whether a content came by a pull that has not brought its whole model.
+func (p *pulls) came(cid string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.brought[cid]
 }
 
 // stop ends the pulls of a content and returns when nobody waits for them any
@@ -371,6 +404,8 @@ type Stopped struct {
 	// Ran: it was running. Deleted: nothing that may go is left of it.
 	Ran     bool `json:"ran"`
 	Deleted bool `json:"deleted"`
+	// Kept is what stays of it although it was to be deleted, and why.
+	Kept []Piece `json:"kept,omitempty"`
 	// Done of Bytes bytes are here.
 	Done  int64 `json:"done"`
 	Bytes int64 `json:"bytes"`
@@ -422,7 +457,8 @@ func (s *Scheduler) StopPull(ctx context.Context, name string, drop bool) (Stopp
 		return Stopped{}, Errorf(NotFound, "model %q is not being pulled here", stopped.Name)
 	}
 	if drop {
-		if err := s.dropPull(ctx, m, left); err != nil {
+		var err error
+		if stopped.Kept, err = s.dropPull(ctx, v, m, left); err != nil {
 			return Stopped{}, err
 		}
 		stopped.Deleted = true
@@ -444,23 +480,50 @@ func (s *Scheduler) partsHere(v *view, roots []string) []PullState {
 }
 
 // dropPull deletes unfinished pulls, and of the model that they belong to also
-// what is here whole and may go.
-func (s *Scheduler) dropPull(ctx context.Context, m *modelView, parts []PullState) error {
+// what they have brought whole, if it may go and no other model needs it. It
+// returns what stays.
+func (s *Scheduler) dropPull(ctx context.Context, v *view, m *modelView, parts []PullState) (kept []Piece, err error) {
 	for _, p := range parts {
+		if s.pulls.runs(p.CID) {
+			kept = append(kept, Piece{Name: p.Name, CID: p.CID, Path: p.Path, Bytes: uint64(max(0, p.Done)), Unfinished: true,
+				Reason: keptNeeded, Why: "another model's pull goes on with it"})
+			continue
+		}
 		root, err := cid.Decode(p.CID)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if err := s.Content.RemovePartial(root); err != nil && !errors.Is(err, content.ErrNotFound) {
-			return fmt.Errorf("model %q: what is here of it cannot be deleted: %w", p.Name, err)
+			return nil, fmt.Errorf("model %q: what is here of it cannot be deleted: %w", p.Name, err)
 		}
 	}
 	if m == nil {
-		return nil
+		return kept, nil
 	}
 	if missing, err := s.missing(m); err != nil || len(missing) == 0 {
-		return err
+		return kept, err
 	}
-	_, err := s.free(ctx, freeOptions{only: func(p Piece) bool { return m.has(p.CID) }})
-	return err
+	freed, err := s.free(ctx, freeOptions{only: func(p Piece) bool {
+		return m.has(p.CID) && v.needing(m, p.CID) == "" && s.pulls.came(p.CID)
+	}})
+	if err != nil {
+		return nil, err
+	}
+	kept = append(kept, freed.Kept...)
+	for _, r := range m.roots() {
+		root, err := cid.Decode(r.CID)
+		if err != nil || slices.ContainsFunc(kept, func(p Piece) bool { return p.CID == r.CID }) {
+			continue
+		}
+		here, err := s.Content.Get(root)
+		if err != nil || !here.Complete {
+			continue
+		}
+		p := Piece{Name: m.shown, CID: r.CID, Path: here.Path, Bytes: uint64(max(0, here.Bytes)), Reason: keptNeeded, Why: "it was here before"}
+		if other := v.needing(m, r.CID); other != "" {
+			p.Why = fmt.Sprintf("model %q needs it too", other)
+		}
+		kept = append(kept, p)
+	}
+	return kept, nil
 }

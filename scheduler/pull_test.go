@@ -53,7 +53,7 @@ func TestPullsAllContents(t *testing.T) {
 	bubble(t, 2, func(t *testing.T, c *cluster) {
 		a, b := c.peers[0], c.peers[1]
 		c.twoRoots(b)
-		it := a.pulling(t.Context(), PullOptions{Name: c.rootOf("m").String(), Limit: 5})
+		it := a.pulling(t.Context(), PullOptions{Name: c.rootOf("m").String(), Limit: minLimit})
 		c.pass(time.Second)
 		m, _ := b.s.Model("m")
 		c.want("partly", m.Partly, []string{a.id.String()})
@@ -62,12 +62,15 @@ func TestPullsAllContents(t *testing.T) {
 		if len(here.Pulls) != 1 || !here.Pulls[0].Running || here.Pulls[0].Done != 1<<19 {
 			t.Errorf("%+v", here.Pulls)
 		}
-		c.want("limit", a.limit, 5)
+		c.want("limit", a.limit, minLimit)
 		if got := (&swarm{s: b.s, cid: c.rootOf("m").String()}).Holders(); len(got) != 1 || got[0].Name() != "a" {
 			t.Errorf("who is pulling is no holder: %v", got)
 		}
 		a.rest <- struct{}{}
 		c.pass(time.Second)
+		if p, err := a.s.Prune(t.Context(), PruneOptions{}); err != nil || len(p.Kept) != 2 || p.Kept[0].Why != "its model is being pulled" && p.Kept[1].Why != "its model is being pulled" {
+			t.Errorf("%+v: %v", p, err)
+		}
 		a.rest <- struct{}{}
 		<-it.done
 		if it.err != nil || len(it.out.Holders) != 2 {
@@ -155,7 +158,7 @@ func TestPullsAreStopped(t *testing.T) {
 		if !errors.Is(it.err, context.Canceled) || errors.Is(it.err, content.ErrPaused) {
 			t.Errorf("%v", it.err)
 		}
-		if _, err := b.s.Remove("m", false, false); err != nil {
+		if _, err := b.s.Remove(t.Context(), "m", false, false); err != nil {
 			t.Fatal(err)
 		}
 		c.pass(time.Second)
@@ -164,6 +167,102 @@ func TestPullsAreStopped(t *testing.T) {
 		}
 		parts, _ = a.Partials()
 		c.want("unfinished", len(parts), 0)
+	})
+}
+
+// What is just being deleted is not said to be here.
+func TestPullWaitsForWhatIsBeingFreed(t *testing.T) {
+	bubble(t, 2, func(t *testing.T, c *cluster) {
+		a, b := c.peers[0], c.peers[1]
+		c.hold("m", a, b)
+		a.register("m", 100<<30)
+		root := c.rootOf("m")
+		release, ok := a.s.claim(candidate{piece: Piece{CID: root.String()}})
+		if !ok {
+			t.Fatal("it runs")
+		}
+		it := a.pulling(t.Context(), PullOptions{Name: "m"})
+		c.pass(time.Second)
+		select {
+		case <-it.done:
+			t.Errorf("it was told %v of a file that is being deleted", it.err)
+		default:
+		}
+		if _, err := a.RemovePulled(root); err != nil {
+			t.Fatal(err)
+		}
+		release()
+		close(a.rest)
+		<-it.done
+		if _, err := a.Get(root); err != nil || it.err != nil {
+			t.Errorf("%v, %v", err, it.err)
+		}
+		if _, ok := a.s.claim(candidate{piece: Piece{CID: root.String()}}); !ok {
+			t.Error("nothing pulls it any more")
+		}
+	})
+}
+
+// What is cancelled takes nothing along that another model needs, or that was here
+// before, and leaves another model's pull alone.
+func TestCancelTakesNothingElse(t *testing.T) {
+	bubble(t, 2, func(t *testing.T, c *cluster) {
+		order := c.ofContent("y")
+		a, b := order[0], order[1] // The copy of a may go.
+		c.hold("y", b)
+		c.hold("eyes", b)
+		c.peers[0].register("y", 100<<30)
+		eyes := Root{c.rootOf("eyes").String(), 1 << 20}
+		for _, name := range []string{"z", "w"} {
+			m := Model{Name: name, CID: c.rootOf("y").String(), Bytes: 1 << 20, Kind: "chat", Context: 8, Slots: 1, Need: 100 << 30, Projector: eyes}
+			if name == "w" {
+				m.CID = c.rootOf("own of w").String()
+				c.hold("own of w", b)
+			}
+			if err := b.PutShared(KindModel, uidOf(name), m); err != nil {
+				t.Fatal(err)
+			}
+		}
+		c.pass(time.Second)
+		x := a.pulling(t.Context(), PullOptions{Name: "y"})
+		c.pass(time.Second)
+		a.rest <- struct{}{}
+		<-x.done
+		c.pass(time.Second)
+
+		z := a.pulling(t.Context(), PullOptions{Name: "z"}) // Its projector is what is missing.
+		c.pass(time.Second)
+		stopped, err := a.s.StopPull(t.Context(), "z", true)
+		if err != nil || len(stopped.Kept) != 1 || stopped.Kept[0].Why != `model "y" needs it too` {
+			t.Errorf("%+v: %v", stopped, err)
+		}
+		<-z.done
+		_, err = a.Get(c.rootOf("y"))
+		c.want("the copy that another model needs", err, nil)
+
+		if _, err := b.s.Remove(t.Context(), "y", false, false); err != nil { // Now z alone needs it.
+			t.Fatal(err)
+		}
+		w := a.pulling(t.Context(), PullOptions{Name: "w"})
+		c.pass(time.Second)
+		a.rest <- struct{}{}
+		c.pass(time.Second)
+		z = a.pulling(t.Context(), PullOptions{Name: "z"})
+		c.pass(time.Second)
+		stopped, err = a.s.StopPull(t.Context(), "z", true)
+		if err != nil || len(stopped.Kept) != 2 || !stopped.Kept[0].Unfinished || stopped.Kept[1].Why != "it was here before" {
+			t.Errorf("%+v: %v", stopped, err)
+		}
+		<-z.done
+		_, err = a.Get(c.rootOf("y"))
+		c.want("the copy that was here before", err, nil)
+		parts, _ := a.Partials()
+		if len(parts) != 1 || parts[0].CID != c.rootOf("eyes") {
+			t.Errorf("the projector that w is pulling too: %+v", parts)
+		}
+		close(a.rest)
+		<-w.done
+		c.want("w", w.err, nil)
 	})
 }
 

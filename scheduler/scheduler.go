@@ -34,9 +34,9 @@ type Scheduler struct {
 	view    *view         // As of the last look at the mesh.
 	changed chan struct{} // Closed and replaced when view is another.
 
-	takingIn sync.Mutex // Held while models of a member are registered.
-	holding  sync.Mutex // Held while this peer's holdings are compared and written.
-	freeing  sync.Mutex // Held while files are deleted to free disk; before holding and mu.
+	freeing     sync.Mutex // Held while files are deleted to free disk; before registering.
+	registering sync.Mutex // Held from the question whether a model may be registered until it is; before holding and mu.
+	holding     sync.Mutex // Held while this peer's holdings are compared and written.
 
 	diskFull chan struct{} // A reason to make room.
 

@@ -128,7 +128,7 @@ func TestTwoModelsShareAPeersMemory(t *testing.T) {
 		if ReasonOf(err) != NoCapacity || !strings.Contains(err.Error(), "1.0 GiB") {
 			t.Errorf("%s: %v", ReasonOf(err), err)
 		}
-		if _, err := a.s.Remove("first", false, false); err != nil {
+		if _, err := a.s.Remove(t.Context(), "first", false, false); err != nil {
 			t.Fatal(err)
 		}
 		c.pass(time.Minute)

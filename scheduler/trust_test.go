@@ -38,7 +38,8 @@ func TestTrust(t *testing.T) {
 		}},
 		"its own door": {all, func(t *testing.T, _ *cluster, it, _ *fakePeer) bool { return mustRoute(t, it) != "" }},
 		"whole model files: registers": {whole, func(_ *testing.T, _ *cluster, it, _ *fakePeer) bool {
-			return ReasonOf(it.s.mayAdd("another")) != NotAllowed
+			_, err := it.s.mayAdd(AddOptions{Name: "another"})
+			return ReasonOf(err) != NotAllowed
 		}},
 		"whole model files: pulls": {whole, func(t *testing.T, _ *cluster, it, _ *fakePeer) bool {
 			_, err := it.s.Pull(t.Context(), PullOptions{Name: "m"}, func(content.Progress) {})

@@ -21,8 +21,8 @@ type worker struct {
 	s *Scheduler
 
 	mu      sync.Mutex
-	runs    map[string]*run // By uid.
-	claimed map[string]bool // Contents that are being deleted, by CID.
+	runs    map[string]*run          // By uid.
+	claimed map[string]chan struct{} // Contents that are being deleted, by CID; closed when that is over.
 	wait    sync.WaitGroup
 }
 
@@ -45,7 +45,7 @@ type run struct {
 }
 
 func newWorker(s *Scheduler) *worker {
-	return &worker{s: s, runs: map[string]*run{}, claimed: map[string]bool{}}
+	return &worker{s: s, runs: map[string]*run{}, claimed: map[string]chan struct{}{}}
 }
 
 // stopNow ends a run without letting its requests finish; worker.mu is held.
@@ -299,18 +299,36 @@ func (w *worker) claim(cid string) (release func(), ok bool) {
 	if w.running(cid) {
 		return nil, false
 	}
-	w.claimed[cid] = true
+	over := make(chan struct{})
+	w.claimed[cid] = over
 	return func() {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		delete(w.claimed, cid)
+		close(over)
 	}, true
 }
 
 func (w *worker) isClaimed(cid string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.claimed[cid]
+	return w.claimed[cid] != nil
+}
+
+// unclaimed waits until a content is not being deleted.
+func (w *worker) unclaimed(ctx context.Context, cid string) error {
+	w.mu.Lock()
+	over := w.claimed[cid]
+	w.mu.Unlock()
+	if over == nil {
+		return nil
+	}
+	select {
+	case <-over:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 func (w *worker) setProcess(r *run, p Process) {

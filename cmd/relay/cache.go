@@ -89,12 +89,16 @@ func printPruned(w io.Writer, p scheduler.Pruned) {
 	for _, f := range p.Freed {
 		fmt.Fprintf(w, "%s  %s  %s\n", done, pieceText(f), size(f.Bytes))
 	}
-	for _, k := range p.Kept {
-		fmt.Fprintf(w, "kept  %s  %s  %s\n", pieceText(k), size(k.Bytes), k.Why)
-	}
+	printKept(w, p.Kept)
 	fmt.Fprintf(w, "%s %s, %s kept\n", size(p.FreedBytes), all, size(p.KeptBytes))
 	if p.Offline {
 		fmt.Fprintln(w, "no peer runs here: nobody could be asked for other copies of what the mesh knows")
+	}
+}
+
+func printKept(w io.Writer, list []scheduler.Piece) {
+	for _, k := range list {
+		fmt.Fprintf(w, "kept  %s  %s  %s\n", pieceText(k), size(k.Bytes), k.Why)
 	}
 }
 

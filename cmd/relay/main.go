@@ -25,6 +25,8 @@ const (
 	exitDone   = 0
 	exitFailed = 1
 	exitUsage  = 2
+	// exitInterrupted is that of a command that Ctrl-C ended.
+	exitInterrupted = 130
 )
 
 func main() {
@@ -46,7 +48,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	root.SetOut(stdout)
 	root.SetErr(stderr)
 	err := root.ExecuteContext(ctx)
-	switch usage := (*usageError)(nil); {
+	switch usage, ended := (*usageError)(nil), (*interrupted)(nil); {
 	case err == nil:
 		return exitDone
 	case errors.Is(err, errSilent):
@@ -54,6 +56,9 @@ func run(args []string, stdout, stderr io.Writer) int {
 	case errors.As(err, &usage):
 		fmt.Fprintf(stderr, "relay: %v\n", err)
 		return exitUsage
+	case errors.As(err, &ended):
+		fmt.Fprintf(stderr, "relay: %v\n", err)
+		return exitInterrupted
 	default:
 		fmt.Fprintf(stderr, "relay: %v\n", sentence(err))
 		return exitFailed

@@ -58,7 +58,7 @@ func newModelAdd() *cobra.Command {
 			}
 			o.Projector = path
 		}
-		m, err := work[scheduler.Outcome](cmd, *asJSON, "add "+o.Name, "/v0/model/add", o)
+		m, err := work[scheduler.Outcome](cmd, *asJSON, "add "+o.Name, "/v0/model/add", o, "stopped; "+o.Name+" is not added")
 		if err != nil || *asJSON {
 			return err
 		}
@@ -154,9 +154,12 @@ func newModelRemove() *cobra.Command {
 	}
 	asJSON := jsonFlag(cmd)
 	cmd.Flags().BoolVar(&q.Files, "files", false, "delete this machine's pulled files as well (never those registered in place)")
-	cmd.Flags().BoolVar(&q.LastCopy, "last-copy", false, "with --files: also where it is the last whole copy in the mesh")
+	cmd.Flags().BoolVar(&q.LastCopy, "last-copy", false, "with --files: also where it may be the last whole copy in the mesh")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		q.Name = args[0]
+		if q.LastCopy && !q.Files {
+			return &usageError{"--last-copy goes with --files: without it no file is deleted"}
+		}
 		m, err := ask[scheduler.Removed](cmd.Context(), http.MethodPost, "/v0/model/rm", q)
 		if err != nil {
 			return err

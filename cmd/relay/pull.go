@@ -40,7 +40,8 @@ func newModelPull() *cobra.Command {
 		case pause || cancel:
 			return stopPull(cmd, api.StopRequest{Name: q.Name, To: q.To, Cancel: cancel}, *asJSON)
 		}
-		m, err := work[scheduler.Outcome](cmd, *asJSON, "pull "+q.Name, "/v0/model/pull", q)
+		m, err := work[scheduler.Outcome](cmd, *asJSON, "pull "+q.Name, "/v0/model/pull", q,
+			fmt.Sprintf("stopped; what is %s is kept; relay model pull %s goes on", placeText(q.To), q.Name))
 		if err != nil || *asJSON {
 			return err
 		}
@@ -69,6 +70,8 @@ func stopPull(cmd *cobra.Command, q api.StopRequest, asJSON bool) error {
 	}
 	text := fmt.Sprintf("the pull of %s %s is ", stopped.Name, placeText(q.To))
 	switch {
+	case stopped.Deleted && len(stopped.Kept) > 0:
+		text += "cancelled, and what was there of it is deleted but for this:"
 	case stopped.Deleted:
 		text += "cancelled, and what was there of it is deleted"
 	case stopped.Ran:
@@ -80,6 +83,7 @@ func stopPull(cmd *cobra.Command, q api.StopRequest, asJSON bool) error {
 		text += fmt.Sprintf(": %s; relay model pull %s goes on with it", doneText(stopped.Done, stopped.Bytes), stopped.Name)
 	}
 	fmt.Fprintln(cmd.OutOrStdout(), text)
+	printKept(cmd.OutOrStdout(), stopped.Kept)
 	return nil
 }
 

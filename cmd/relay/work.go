@@ -18,13 +18,14 @@ import (
 
 // work follows long work to its outcome. With asJSON it prints a line of JSON for
 // each progress and one for the outcome; else it shows a bar, where there is a
-// terminal.
-func work[T any](cmd *cobra.Command, asJSON bool, what, path string, body any) (T, error) {
+// terminal. stopped says what is left of it after Ctrl-C.
+func work[T any](cmd *cobra.Command, asJSON bool, what, path string, body any, stopped string) (T, error) {
 	switch {
 	case asJSON:
-		return workInLines[T](cmd, path, body)
+		return workInLines[T](cmd, path, body, stopped)
 	case !isTerminal(cmd.ErrOrStderr()):
-		return follow[T](cmd.Context(), path, body, nil)
+		result, err := follow[T](cmd.Context(), path, body, nil)
+		return result, orInterrupted(cmd, err, stopped)
 	}
 	var latest atomic.Pointer[api.ProgressLine]
 	latest.Store(&api.ProgressLine{Total: -1})
@@ -41,15 +42,29 @@ func work[T any](cmd *cobra.Command, asJSON bool, what, path string, body any) (
 	})
 	bar.Abort(true)
 	bars.Wait()
-	return result, err
+	return result, orInterrupted(cmd, err, stopped)
+}
+
+// interrupted is the end of a command that somebody ended.
+type interrupted struct{ text string }
+
+func (e *interrupted) Error() string { return e.text }
+
+// orInterrupted is what a command failed with, in words of its own where that is
+// because somebody ended it.
+func orInterrupted(cmd *cobra.Command, err error, text string) error {
+	if err != nil && cmd.Context().Err() != nil {
+		return &interrupted{text}
+	}
+	return err
 }
 
 // workInLines prints what a program follows: NDJSON, ending in a result or an
 // error.
-func workInLines[T any](cmd *cobra.Command, path string, body any) (T, error) {
+func workInLines[T any](cmd *cobra.Command, path string, body any, stopped string) (T, error) {
 	encoder := json.NewEncoder(cmd.OutOrStdout())
 	result, err := follow[T](cmd.Context(), path, body, func(p api.ProgressLine) { _ = encoder.Encode(api.Line[T]{Progress: &p}) })
-	if err != nil {
+	if err = orInterrupted(cmd, err, stopped); err != nil {
 		_ = encoder.Encode(api.Line[T]{Error: &api.ControlError{Why: string(scheduler.ReasonOf(err)), Message: sentence(err)}})
 		return result, err
 	}
