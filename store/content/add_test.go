@@ -599,3 +599,82 @@ func TestUnreadableRecordsAreLeftAlone(t *testing.T) {
 		t.Error("it was deleted")
 	}
 }
+
+// Hash says what files are and changes nothing: what is known of their paths is
+// replaced only when they are registered.
+func TestHashChangesNothing(t *testing.T) {
+	s, space := testStore(t)
+	path := newFile(t, randomBytes(1, 300))
+	old := mustAdd(t, s, path)
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := space.leftovers()
+	record := space.data[string(keyFile(s.fileByPath(path).ID))]
+
+	writeFile(t, path, randomBytes(2, 300))
+	touch(t, path)
+	h, err := s.Hash(t.Context(), []string{path}, nil)
+	if err != nil || h.CID == old.CID || h.Bytes != 300 || !slices.Equal(h.Paths, []string{path}) {
+		t.Errorf("%+v %v", h, err)
+	}
+	if after := space.leftovers(); !slices.Equal(before, after) || space.data[string(keyFile(s.fileByPath(path).ID))] != record {
+		t.Error("the tables changed")
+	}
+	// The right bytes come back, and are what they were.
+	writeFile(t, path, randomBytes(1, 300))
+	if err := os.Chtimes(path, time.Time{}, info.ModTime()); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Check(old.CID); err != nil {
+		t.Error(err)
+	}
+	_, err = s.AddHashed(h)
+	sentence(t, err, ErrFileChanged, "file_changed", path)
+	if err := s.Check(old.CID); err != nil {
+		t.Error(err)
+	}
+	holds(t, s, old.CID, randomBytes(1, 300))
+}
+
+// What Hash says is what is registered then: of a file, of a set, of what is known
+// already and of what was moved.
+func TestHashThenAdd(t *testing.T) {
+	s, space := testStore(t)
+	dir := t.TempDir()
+	paths := newSetFiles(t, filepath.Join(dir, "x"), "a", "b", "c")
+	add := func(paths ...string) {
+		t.Helper()
+		h, err := s.Hash(t.Context(), paths, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := s.AddHashed(h)
+		if err != nil || c.CID != h.CID || c.Bytes != h.Bytes || c.Path != h.Paths[0] || (len(paths) > 1 && !slices.Equal(c.Files, h.Paths)) {
+			t.Errorf("%+v is registered as %+v %v", h, c, err)
+		}
+	}
+	add(paths[0])
+	add(paths[2], paths[0], paths[1])
+	add(paths...)
+	rename(t, filepath.Join(dir, "x"), filepath.Join(dir, "y"))
+	for i, path := range paths {
+		paths[i] = filepath.Join(dir, "y", filepath.Base(path))
+	}
+	add(paths...)
+
+	// Removed meanwhile.
+	h, err := s.Hash(t.Context(), paths, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range s.List() {
+		if _, err := s.Remove(c.CID, false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, err = s.AddHashed(h)
+	sentence(t, err, ErrFileChanged, "file_changed", paths[0])
+	noLeftovers(t, space)
+}

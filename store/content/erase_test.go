@@ -232,8 +232,8 @@ func TestEraseKeepsWhatIsNoFile(t *testing.T) {
 // where a file of its own lay before.
 func TestRemovalKeepsWhatAnotherRelayPulled(t *testing.T) {
 	for name, remove := range map[string]func(s *Store, c Content) error{
-		"removed": func(s *Store, c Content) error { _, err := s.Remove(c.CID, true); return err },
-		"erased":  func(s *Store, _ Content) error { _, err := s.Erase(); return err },
+		"removed":                   func(s *Store, c Content) error { _, err := s.Remove(c.CID, true); return err },
+		"erased":                    func(s *Store, _ Content) error { _, err := s.Erase(); return err },
 		"its pulled copies removed": func(s *Store, c Content) error { _, err := s.RemovePulled(c.CID); return err },
 	} {
 		one, _ := testStore(t)
