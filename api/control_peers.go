@@ -31,7 +31,9 @@ func (c *Control) PeerHandler() http.Handler {
 		if err := decodePeerBody(body, &q); err != nil {
 			return scheduler.Outcome{}, err
 		}
-		return c.Scheduler.Pull(ctx, scheduler.PullOptions{Name: q.Name, Limit: q.Limit}, report(progress))
+		out, err := c.Scheduler.Pull(ctx, scheduler.PullOptions{Name: q.Name, Limit: q.Limit}, report(progress))
+		out.Limit = q.Limit
+		return out, err
 	})))
 	mux.HandleFunc("POST /stop", c.ofAdmins(atOnce(c, func(r *http.Request) (scheduler.Stopped, error) {
 		var q StopRequest
@@ -107,7 +109,15 @@ func (p peerClient) pull(ctx context.Context, to scheduler.PeerState, q PullRequ
 		return scheduler.Outcome{}, scheduler.Errorf(scheduler.PeerGone, "%s cannot be reached: %w", to.Name, err)
 	}
 	defer response.Body.Close()
-	return ReadLines[scheduler.Outcome](response.Body, progress)
+	if response.StatusCode != http.StatusOK {
+		data, _ := io.ReadAll(io.LimitReader(response.Body, maxPeerAnswer))
+		return scheduler.Outcome{}, peerRefusal(to, response, data)
+	}
+	out, err := ReadLines[scheduler.Outcome](response.Body, progress)
+	if err == nil && out.Limit != q.Limit {
+		out.Warnings = append(out.Warnings, to.Name+" is of an older release that knows no limits: it has pulled as fast as it could")
+	}
+	return out, err
 }
 
 func (p peerClient) stop(ctx context.Context, to scheduler.PeerState, q StopRequest) (scheduler.Stopped, error) {
@@ -122,13 +132,18 @@ func (p peerClient) stop(ctx context.Context, to scheduler.PeerState, q StopRequ
 		return stopped, scheduler.Errorf(scheduler.PeerGone, "%s went away before it had answered: %w", to.Name, err)
 	}
 	if response.StatusCode != http.StatusOK {
-		var line Line[struct{}]
-		if json.Unmarshal(data, &line) == nil && line.Error != nil {
-			return stopped, line.Error
-		}
-		return stopped, fmt.Errorf("%s answered %s (is it of an older version?)", to.Name, response.Status)
+		return stopped, peerRefusal(to, response, data)
 	}
 	return stopped, json.Unmarshal(data, &stopped)
+}
+
+// peerRefusal is why another peer did not do what it was asked.
+func peerRefusal(to scheduler.PeerState, response *http.Response, data []byte) error {
+	var line Line[struct{}]
+	if json.Unmarshal(data, &line) == nil && line.Error != nil {
+		return line.Error
+	}
+	return fmt.Errorf("%s answered %s (is it of an older version?)", to.Name, response.Status)
 }
 
 // ReadLines reads a streamed answer to its outcome.

@@ -1,7 +1,9 @@
 package api
 
 import (
+	"crypto/rand"
 	"encoding/json"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -9,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/libp2p/go-libp2p/core/crypto"
 	"github.com/libp2p/go-libp2p/core/peer"
 
 	"relay/p2p"
@@ -146,6 +149,53 @@ func TestOnlyAdminsTellOthersToPull(t *testing.T) {
 		status, err := askControl(t, c.PeerHandler(), path, `{"name":"m"}`)
 		if status != http.StatusForbidden || err == nil || err.Why != string(scheduler.NotAllowed) {
 			t.Errorf("%s: %d %+v", path, status, err)
+		}
+	}
+}
+
+// answering is a mesh whose other peer gives one answer to everything.
+type answering struct {
+	ControlMesh
+	status int
+	body   string
+}
+
+func (a answering) Control(peer.ID) http.RoundTripper { return a }
+
+func (a answering) RoundTrip(*http.Request) (*http.Response, error) {
+	return &http.Response{StatusCode: a.status, Status: http.StatusText(a.status), Body: io.NopCloser(strings.NewReader(a.body))}, nil
+}
+
+// A peer of an older release may know neither pulls nor limits.
+func TestPullsOnOlderPeers(t *testing.T) {
+	key, _, err := crypto.GenerateEd25519Key(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	id, err := peer.IDFromPrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	to := scheduler.PeerState{ID: id.String(), Name: "old"}
+	for _, x := range []struct {
+		answer answering
+		limit  int64
+		want   string // Of the error, else of a warning; "" is neither.
+	}{
+		{answering{status: 404, body: "404 page not found\n"}, 0, "old answered Not Found (is it of an older version?)"},
+		{answering{status: 403, body: `{"error":{"reason":"not_allowed","message":"no"}}`}, 0, "no"},
+		{answering{status: 200, body: `{"result":{"name":"m"}}`}, 20, "old is of an older release that knows no limits"},
+		{answering{status: 200, body: `{"result":{"name":"m","limit":20}}`}, 20, ""},
+		{answering{status: 200, body: `{"result":{"name":"m"}}`}, 0, ""},
+		{answering{status: 200, body: `{"progress":{"phase":"fetch"}}` + "\n"}, 0, "the peer went away before it was done"},
+	} {
+		out, err := peerClient{x.answer}.pull(t.Context(), to, PullRequest{Name: "m", Limit: x.limit}, nil)
+		got := strings.Join(out.Warnings, "; ")
+		if err != nil {
+			got = err.Error()
+		}
+		if !strings.HasPrefix(got, x.want) || x.want == "" && got != "" {
+			t.Errorf("%+v: %q", x, got)
 		}
 	}
 }

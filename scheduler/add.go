@@ -41,6 +41,8 @@ func (o AddOptions) servedOtherwise(m Model) bool {
 type Outcome struct {
 	ModelState
 	Warnings []string `json:"warnings,omitempty"`
+	// Limit is the one that another machine was told for its pull, in bytes a second.
+	Limit int64 `json:"limit,omitempty"`
 }
 
 // Add registers GGUF files under a name: their blocks refer to the files where
@@ -111,7 +113,7 @@ func (s *Scheduler) outcome(uid string) (Outcome, error) {
 	s.look()
 	s.wake()
 	m, err := s.Model(uid)
-	return Outcome{m, s.DiskUse().overCaps()}, err
+	return Outcome{ModelState: m, Warnings: s.DiskUse().overCaps()}, err
 }
 
 // resolve makes the paths absolute, and wants files there. To open a pipe is to

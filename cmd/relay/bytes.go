@@ -9,7 +9,7 @@ import (
 )
 
 // sizeForm is a number and a unit; bare numbers are bytes.
-var sizeForm = regexp.MustCompile(`^([0-9]{1,18}(?:\.[0-9]{1,9})?) ?([A-Za-z]*)$`)
+var sizeForm = regexp.MustCompile(`^([0-9]{1,19}(?:\.[0-9]{1,9})?) ?([A-Za-z]*)$`)
 
 // unitSizes are the units of sizes: decimal ones, and binary ones with an i.
 var unitSizes = map[string]float64{
@@ -24,15 +24,21 @@ const maxSize = 1 << 60
 // said that none is wanted. what is the setting or the flag, for the sentence
 // that refuses it.
 func parseSize(what, text string) (uint64, error) {
+	var bound string
 	m := sizeForm.FindStringSubmatch(strings.TrimSpace(text))
 	if m != nil {
 		unit, known := unitSizes[strings.ToLower(m[2])]
 		n, err := strconv.ParseFloat(m[1], 64)
-		if bytes := math.Round(n * unit); known && err == nil && bytes <= maxSize && (bytes >= 1 || n == 0) {
+		bytes := math.Round(n * unit)
+		switch {
+		case !known || err != nil:
+		case bytes > maxSize:
+			bound = ", and 1024PiB at most"
+		case bytes >= 1 || n == 0:
 			return uint64(bytes), nil
 		}
 	}
-	return 0, &usageError{fmt.Sprintf("%s %q: it takes a size such as 500MB or 1.5TiB", what, text)}
+	return 0, &usageError{fmt.Sprintf("%s %q: it takes a size such as 500MB or 1.5TiB%s", what, text, bound)}
 }
 
 // parseCap is parseSize for what cannot be 0.
