@@ -351,7 +351,7 @@ func (c *crew) fetch(ctx context.Context, h *hand, from, to int) (theirs, err er
 					stop.Store(true)
 				}
 			}
-			c.f.buffers.Put(l.data[:cap(l.data)]) //nolint:staticcheck // a slice's header is small beside a leaf
+			c.f.recycle(l.data)
 		}
 		return failed
 	})
@@ -447,7 +447,7 @@ func (c *crew) wrong(ctx context.Context, h *hand, i int) (theirs, err error) {
 	if failed != nil {
 		return nil, nil
 	}
-	defer c.f.buffers.Put(data[:cap(data)]) //nolint:staticcheck // as above
+	defer c.f.recycle(data)
 	if sha256.Sum256(data) == c.q.leaves[i] {
 		return nil, c.take(ctx, h, i, data)
 	}
@@ -526,7 +526,7 @@ func (r *ranged) because(err error) error {
 // leaf reads the next leaf, into a buffer of the flight's. io.EOF means that there
 // is none.
 func (r *ranged) leaf(size int64) ([]byte, error) {
-	data := r.c.f.buffers.Get().([]byte)[:size]
+	data := r.c.f.buffer(size)
 	for got := 0; got < len(data); {
 		n, err := r.body.Read(data[got:min(len(data), got+pieceBytes)])
 		if n > 0 {
@@ -537,7 +537,7 @@ func (r *ranged) leaf(size int64) ([]byte, error) {
 			if got > 0 && errors.Is(err, io.EOF) {
 				err = io.ErrUnexpectedEOF
 			}
-			r.c.f.buffers.Put(data[:cap(data)]) //nolint:staticcheck // as above
+			r.c.f.recycle(data)
 			return nil, r.because(err)
 		}
 	}

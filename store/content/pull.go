@@ -174,6 +174,16 @@ type flight struct {
 	saidAt  time.Time
 }
 
+// buffer is one for a leaf of that size; recycle takes it back.
+func (f *flight) buffer(size int64) []byte {
+	if b, ok := f.buffers.Get().(*[]byte); ok {
+		return (*b)[:size]
+	}
+	return make([]byte, size, f.s.layout.chunk)
+}
+
+func (f *flight) recycle(b []byte) { f.buffers.Put(&b) }
+
 // board joins the pull of a root, or starts it. on is false when there is one
 // that everybody has left and that is about to end, or one for something else.
 func (s *Store) board(ctx context.Context, o order, r *reporter) (f *flight, on bool) {
@@ -186,7 +196,6 @@ func (s *Store) board(ctx context.Context, o order, r *reporter) (f *flight, on 
 		if f.meter = new(meter); o.member != nil {
 			f.meter = o.member.set.meter
 		}
-		f.buffers.New = func() any { return make([]byte, s.layout.chunk) }
 		s.pulls[o.root] = f
 		// Its callers wait for it; the last one to leave ends it.
 		go func() {
