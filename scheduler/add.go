@@ -197,9 +197,6 @@ func (s *Scheduler) readFiles(o AddOptions) (f modelFiles, err error) {
 	if !f.projector.Projector || len(f.projector.Parts) > 0 {
 		return f, Errorf(FileInvalid, "%s is no projector: its header says %q, of kind %s", o.Projector, f.projector.Arch, f.projector.Kind)
 	}
-	if wide, wants := f.header.Width, f.projector.Width; wide != wants && wide > 0 && wants > 0 {
-		return f, Errorf(FileInvalid, "%s is for models of width %d, and %s has %d: it is another model's projector", o.Projector, wants, first, wide)
-	}
 	f.projectorBytes, err = sizeOf(o.Projector)
 	return f, err
 }

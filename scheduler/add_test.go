@@ -30,7 +30,6 @@ func TestWhatCannotBeAdded(t *testing.T) {
 		alone := written(t, dir, "alone.gguf", "chat llama")
 		lacking := written(t, dir, "q-1.gguf", "chat llama q-1.gguf q-2.gguf")
 		clip, part := written(t, dir, "clip.gguf", "part clip"), written(t, dir, "vocabulary.gguf", "part llama")
-		wide, narrow := written(t, dir, "wide.gguf", "chat llama width=128"), written(t, dir, "narrow.gguf", "part clip width=99")
 		embed := written(t, dir, "embed.gguf", "embed bert")
 		for _, x := range []struct {
 			o    AddOptions
@@ -51,7 +50,6 @@ func TestWhatCannotBeAdded(t *testing.T) {
 			{AddOptions{Paths: []string{alone}, Projector: alone}, FileInvalid, "alone.gguf is no projector"},
 			{AddOptions{Paths: []string{alone}, Projector: part}, FileInvalid, "vocabulary.gguf is no projector"},
 			{AddOptions{Paths: []string{alone}, Projector: first}, FileInvalid, "p-1.gguf is no projector"},
-			{AddOptions{Paths: []string{wide}, Projector: narrow}, FileInvalid, "narrow.gguf is for models of width 99, and"},
 			{AddOptions{Paths: []string{embed}, Projector: clip}, InvalidRequest, "a projector is for a model that chats"},
 		} {
 			x.o.Name = "m"

@@ -85,7 +85,7 @@ func ReadGGUF(path string) (Header, error) {
 	}
 	return Header{
 		Name: h.Name, Arch: h.Arch, Kind: string(h.Kind), Parameters: h.Params, Layers: int(h.Layers), TrainContext: int(h.ContextTrain),
-		Parts: h.Parts, Projector: h.Kind == gguf.KindProjector, Width: h.EmbeddingLength,
+		Parts: h.Parts, Projector: h.Kind == gguf.KindProjector,
 		Need: func(context, slots int) (uint64, error) {
 			m, err := h.Memory(context, slots)
 			return m.Total, err

@@ -13,7 +13,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -303,7 +302,7 @@ func (p *fakePeer) spread(s record.Signed) {
 }
 
 // readFake reads a header that is written in words: what kind it is of, the
-// architecture, and after that the names of all parts, or width= and a number.
+// architecture, and after that the names of all parts.
 func readFake(path string) (Header, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -315,10 +314,6 @@ func readFake(path string) (Header, error) {
 	}
 	h := Header{Kind: words[0], Arch: words[1], Projector: words[1] == "clip", Need: func(context, slots int) (uint64, error) { return 1 << 20, nil }}
 	for _, part := range words[2:] {
-		if width, ok := strings.CutPrefix(part, "width="); ok {
-			h.Width, _ = strconv.ParseUint(width, 10, 64)
-			continue
-		}
 		h.Parts = append(h.Parts, filepath.Join(filepath.Dir(path), part))
 		if _, err := os.Stat(h.Parts[len(h.Parts)-1]); err != nil {
 			return h, Errorf(NotFound, "%s is missing", part)

@@ -106,9 +106,6 @@ type Header struct {
 	// one file. Projector: it is one, and no model.
 	Parts     []string
 	Projector bool
-	// Width is that of the model; of a projector, of the models that it is for. 0
-	// where it is not known.
-	Width uint64
 	// Need is the memory in bytes for a context per slot and a number of slots.
 	Need func(context, slots int) (uint64, error)
 }
