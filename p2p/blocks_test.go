@@ -162,7 +162,7 @@ func TestWhatIsNotHere(t *testing.T) {
 	_, _, noFile := den.Have(t.Context(), attic.Self(), testRoot("another"))
 	_, noByte := take(t, attic, den, root, 3<<20, 4<<20)
 	for _, err := range []error{noFile, noByte} {
-		if !errors.Is(err, ErrNotHere) || !strings.HasSuffix(err.Error(), "not on this machine") {
+		if !errors.Is(err, ErrNotHere) || !strings.HasSuffix(err.Error(), "it is not here") {
 			t.Errorf("got %v", err)
 		}
 	}
