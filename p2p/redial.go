@@ -12,8 +12,10 @@ import (
 )
 
 // A member that cannot be reached is dialled again after a pause that doubles
-// from firstRedial to lastRedial, half more or less: never more than five seconds,
-// so that two peers find each other in that time after however long a cut. What it
+// from firstRedial to lastRedial, a quarter more or less: less than four seconds, so
+// that peers find each other soon after however long a cut. Two that are alone, and
+// whose dials both began just before it ended, take longest: 5.6 s in 2,000 cuts on
+// the simulated network, one in 400 above 5. What it
 // costs, dialling included, for as long as a member is absent: 1.6 kB/s, or 1.2
 // packets, for each of its addresses by QUIC (on the simulated network), and three
 // packets every eight seconds for one by TCP. Where machines of its own network are
@@ -63,7 +65,7 @@ func (k *link) later(shut bool) {
 	r := &k.redial
 	r.failed = time.Now()
 	r.pause = min(max(2*r.pause, firstRedial), lastRedial)
-	r.next = r.failed.Add(r.pause/2 + rand.N(r.pause))
+	r.next = r.failed.Add(r.pause*3/4 + rand.N(r.pause/2))
 }
 
 // dueDial says whether it is time to dial a member: one that others hear is not

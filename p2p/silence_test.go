@@ -101,19 +101,20 @@ func TestTwoHalvesHealToOneTable(t *testing.T) {
 	var worst time.Duration
 	for seed := range uint64(seeds) {
 		simulate(t, 7, seed, func(t *testing.T, w *world) {
-			took := w.heal(40*time.Second+w.jitter(10*time.Second), 3)
+			took := w.heal(40*time.Second+w.jitter(10*time.Second), 3, 5*time.Second)
 			worst = max(worst, took)
 		})
 	}
 	t.Logf("of %d, all linked and one table at most %s after the cut", seeds, worst)
 }
 
-// TestTwoPeersFindEachOther: where nobody else comes back first.
+// TestTwoPeersFindEachOther: where nobody else comes back first. A dial of either
+// that began before the cut ended may take five seconds to fail.
 func TestTwoPeersFindEachOther(t *testing.T) {
 	var worst time.Duration
 	for seed := range uint64(seeds) {
 		simulate(t, 2, seed, func(t *testing.T, w *world) {
-			took := w.heal(40*time.Second+w.jitter(10*time.Second), 1)
+			took := w.heal(40*time.Second+w.jitter(10*time.Second), 1, 6*time.Second)
 			worst = max(worst, took)
 		})
 	}
@@ -122,7 +123,7 @@ func TestTwoPeersFindEachOther(t *testing.T) {
 
 // heal cuts the first machines off from the others for a time, and says how long
 // it then takes until all are linked and have all that was written on both sides.
-func (w *world) heal(during time.Duration, first int) time.Duration {
+func (w *world) heal(during time.Duration, first int, within time.Duration) time.Duration {
 	w.t.Helper()
 	w.wait(10*time.Second, "all alive", w.settled)
 	w.cut(func(a, b int) bool { return a < first && b >= first })
@@ -144,7 +145,7 @@ func (w *world) heal(during time.Duration, first int) time.Duration {
 	}
 	pass(during - time.Since(cut))
 	w.cut(func(int, int) bool { return false })
-	return w.wait(5*time.Second, "all alive and one table", func() bool { return w.settled() && sameState(w.machines...)() })
+	return w.wait(within, "all alive and one table", func() bool { return w.settled() && sameState(w.machines...)() })
 }
 
 // TestAllSeeADeadPeerGoneThatFewAreLinkedTo: of forty, each has links to some,
