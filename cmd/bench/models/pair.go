@@ -108,7 +108,7 @@ func (p *pair) pulled() (string, error) {
 
 // drop takes a model out of the mesh, and deletes what the puller pulled.
 func (p *pair) drop(ctx context.Context, path string) error {
-	_, err := p.stage.Relay(ctx, p.puller, "model", "rm", modelOf(path), "--files")
+	_, err := p.stage.Relay(ctx, p.puller, "model", "rm", modelOf(path), "--files", "--last-copy")
 	return err
 }
 
