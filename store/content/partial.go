@@ -307,7 +307,7 @@ func (s *Store) dropPart(p *partial) error {
 			return unusable(s.dir, err)
 		}
 	}
-	if p.Final != "" && stampAt(p.Final) == p.Stamp {
+	if p.Final != "" && isAt(p.Final, p.Stamp) {
 		// Killed between giving it its name and registering it.
 		if err := os.Remove(p.Final); err != nil {
 			return unusable(s.dir, err)
