@@ -65,8 +65,18 @@ func (s *Scheduler) notItsFiles(taken *modelView, err error) error {
 
 // SetOptions say what is to be another of a model; nil leaves it as it is.
 type SetOptions struct {
-	// Pinned keeps relay from deleting copies of it to make room.
+	// Pinned keeps relay from deleting copies of it to make room, and one replica of
+	// it loaded whatever else is asked for.
 	Pinned *bool `json:"pinned,omitempty"`
+	// Min is how many replicas are always to be loaded, 0 for none in particular;
+	// Max the most that load may bring about, 0 for one on each peer that has the file.
+	Min *int `json:"min,omitempty"`
+	Max *int `json:"max,omitempty"`
+	// Only is the one peer it may run on, by name or id; "" for any.
+	Only *string `json:"only,omitempty"`
+	// IdleUnload is after how many seconds without a request a replica is unloaded;
+	// 0 for never.
+	IdleUnload *int64 `json:"idle_unload_s,omitempty"`
 }
 
 // Set changes how a model is treated, and says in words what is another now.

@@ -126,6 +126,17 @@ type Device struct {
 	Free  uint64 `cbor:"5,keyasint" json:"free"`
 	// Known says that Total and Free could be learnt.
 	Known bool `cbor:"6,keyasint" json:"known"`
+	// Lent is what is offered of it in all, Room what is left of that for models, and
+	// Evictable what unloading idle ones would add, in bytes.
+	Lent      uint64 `cbor:"7,keyasint,omitempty" json:"lent"`
+	Room      uint64 `cbor:"8,keyasint,omitempty" json:"room"`
+	Evictable uint64 `cbor:"9,keyasint,omitempty" json:"evictable"`
+	// Busy says why nothing new goes there for now; empty where it may.
+	Busy string `cbor:"10,keyasint,omitempty" json:"busy,omitempty"`
+	// Decode and Prefill are the bytes of weights that it works through in a second,
+	// learnt from the engine's own timings; 0 until they are known.
+	Decode  float64 `cbor:"11,keyasint,omitempty" json:"decode_bps,omitempty"`
+	Prefill float64 `cbor:"12,keyasint,omitempty" json:"prefill_bps,omitempty"`
 }
 
 // Build is one build of the engine.

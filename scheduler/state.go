@@ -30,6 +30,10 @@ type PeerState struct {
 	Engine  Build             `json:"engine"`
 	// NoEngine is why the peer lends nothing, in a sentence.
 	NoEngine string    `json:"no_engine,omitempty"`
+	// CoresLent are those that models may keep busy; Paused says why its owner has it
+	// lend nothing for now.
+	CoresLent int    `json:"cores_lent"`
+	Paused    string `json:"paused,omitempty"`
 	Link     LinkState `json:"link"`
 	// LastSeen is the seconds since the peer last answered; null if it never did.
 	LastSeen *float64 `json:"last_seen_s"`
@@ -89,6 +93,16 @@ type ModelState struct {
 	Partly  []string `json:"partly"`
 	// Pulls are the unfinished pulls of its files on this machine.
 	Pulls []PullState `json:"pulls,omitempty"`
+	// Min and Max are the replicas that were asked for, 0 where nothing was said;
+	// Only is the id of the one peer it may run on, or empty; IdleUnload the seconds
+	// without a request after which a replica is unloaded, 0 for never.
+	Min        int    `json:"min"`
+	Max        int    `json:"max"`
+	Only       string `json:"only,omitempty"`
+	IdleUnload int64  `json:"idle_unload_s"`
+	// Asleep: it is unloaded, and is loaded when somebody asks for it.
+	Asleep bool          `json:"asleep"`
+	Parked []ParkedState `json:"parked,omitempty"`
 	// Placed says why the model runs where it does, or does not run.
 	Placed string `json:"placed"`
 }
@@ -124,6 +138,27 @@ type ReplicaState struct {
 	Reason   string `json:"reason,omitempty"`
 	Message  string `json:"message,omitempty"`
 	LoadMS   int64  `json:"load_ms,omitempty"`
+	// Way is how it runs: gpu, gpus, gpu+ram or cpu, and Memory what is reserved for
+	// it, by device.
+	Way    string         `json:"way,omitempty"`
+	Memory []DeviceMemory `json:"memory,omitempty"`
+	// Stage is what it is at while it loads: fetching or starting, with Done of Total
+	// bytes where it fetches.
+	Stage string `json:"stage,omitempty"`
+	Done  int64  `json:"done,omitempty"`
+	Total int64  `json:"total,omitempty"`
+	// Waiting, LastServed and Resident are as in Workload; null where its peer was
+	// not asked or did not answer.
+	Waiting    *int     `json:"waiting"`
+	LastServed *float64 `json:"last_served_s"`
+	Resident   *float64 `json:"resident_s"`
+}
+
+// ParkedState is a peer on which the engine failed for a model again and again:
+// it is not tried there until somebody says so.
+type ParkedState struct {
+	Peer string `json:"peer"`
+	Text string `json:"text"`
 }
 
 // Peers lists the members of the mesh, by name.
