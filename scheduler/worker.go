@@ -10,7 +10,6 @@ import (
 
 	cid "github.com/ipfs/go-cid"
 
-	"relay/p2p/record"
 	"relay/scheduler/leadership"
 	"relay/store"
 )
