@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+
+	"relay/llama/gpu"
 )
 
 // Device is something that a model can be placed on.
@@ -22,7 +24,25 @@ type Device struct {
 	Total, Free uint64
 	// Known says that Total and Free could be learnt.
 	Known bool
+	// UUID is the maker's own id of a GPU; "" where no tool tells.
+	UUID string
+	// Unified: the GPU has no memory of its own. Total and Free are of the host's
+	// memory, which is lent once only.
+	Unified bool
+	// Foreign is what programs that are not relay's engines hold of a GPU's
+	// memory, in bytes. It means nothing unless ForeignKnown.
+	Foreign      uint64
+	ForeignKnown bool
+	// Unusable is why nothing can be placed on a GPU that is there, as part of a
+	// sentence; "" where it can.
+	Unusable string
+	// Note is what else a person should know of it, as part of a sentence.
+	Note string
 }
+
+// Own is what relay's own engines take of the GPUs, so that it is not held for
+// foreign. The zero value says that none runs.
+type Own = gpu.Own
 
 // DeviceKind is gpu or ram.
 type DeviceKind string
@@ -44,7 +64,7 @@ func HostDevice() Device {
 
 // Devices lists the GPUs that the engine can use, and host memory last. Without
 // a GPU there is host memory alone.
-func (e Engine) Devices(ctx context.Context) ([]Device, error) {
+func (e Engine) Devices(ctx context.Context, own Own) ([]Device, error) {
 	var list []Device
 	if e.flags["--list-devices"] {
 		out, err := ask(ctx, askTime, e.Server, "--list-devices")

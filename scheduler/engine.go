@@ -31,7 +31,7 @@ func (e LlamaEngine) Build() Build {
 
 // Devices lists what the engine sees, host memory last.
 func (e LlamaEngine) Devices(ctx context.Context) ([]Device, error) {
-	found, err := e.Found.Devices(ctx)
+	found, err := e.Found.Devices(ctx, llama.Own{})
 	if err != nil {
 		return nil, err
 	}

@@ -72,7 +72,7 @@ func lookAtDevices(cmd *cobra.Command, m machine) (deviceReport, error) {
 		return r, nil
 	}
 	r.Engine = &engineReport{scheduler.Build{Version: found.Version, Commit: found.Commit, RPC: found.RPC}, found.Server, string(found.Source)}
-	devices, err := found.Devices(cmd.Context())
+	devices, err := found.Devices(cmd.Context(), llama.Own{})
 	if err != nil {
 		r.NoEngine = sentence(err)
 		return r, nil
