@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"relay/scheduler/ledger"
@@ -36,7 +37,12 @@ type engine struct {
 	since    time.Time     // Since when requests wait; zero while none does.
 	pressure string        // What the mesh was told of its load.
 	timings  Timings       // At the last look.
+	freed    chan struct{} // Closed when its memory is given back.
+	timed    bool          // The engine tells its timings.
+	noted    time.Time     // When its speed was last told.
 	looked   time.Time     // When its memory was last looked at.
+	leaks    bool          // It took more than it may, and is to be replaced.
+	private  atomic.Uint64 // Memory that nobody else could have while it lives, at the last look, in bytes.
 }
 
 // InFlight counts the requests on each of this peer's replicas, by uid.
@@ -188,7 +194,7 @@ func stayText(stays []residency.Stay) string {
 	}
 	var parts []string
 	for _, s := range stays[:min(4, len(stays))] {
-		parts = append(parts, fmt.Sprintf("%q %s", s.Name, s.Reason))
+		parts = append(parts, fmt.Sprintf("%q %s", s.Name, s.Text))
 	}
 	return "; " + strings.Join(parts, ", ")
 }
@@ -218,6 +224,44 @@ func (w *worker) residents(but *run) []residency.Resident {
 	return list
 }
 
+// owned is what this peer's own engines take, with the memory of the host that
+// nobody else could have while they live.
+type owned struct {
+	Own
+	private uint64
+}
+
+func (w *worker) own() owned {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	o := owned{Own: Own{Bytes: map[string]uint64{}}}
+	for _, r := range w.runs {
+		for _, e := range []*engine{r.engine, r.leaving} {
+			if e == nil {
+				continue
+			}
+			o.PIDs = append(o.PIDs, e.process.PID())
+			o.private += e.private.Load()
+			for device, bytes := range w.s.ledger.Of(e.name) {
+				o.Bytes[device] += bytes
+			}
+		}
+	}
+	return o
+}
+
+// pause unloads what runs on a device, once its requests are finished. It returns
+// at once.
+func (w *worker) pause(device string, why *Error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for uid, r := range w.runs {
+		if e := r.engine; e != nil && slices.ContainsFunc(e.way.Parts, func(p ways.Part) bool { return p.Device == device }) {
+			w.wait.Go(func() { w.unload(uid, why, true) })
+		}
+	}
+}
+
 // evictable is the memory that unloading idle models would free, by device.
 func (w *worker) evictable() map[string]uint64 { return residency.Evictable(w.residents(nil), w.now()) }
 
@@ -244,22 +288,15 @@ func (w *worker) unload(uid string, why *Error, force bool) {
 		w.mu.Unlock()
 		return
 	}
-	n := notice{why, make(chan struct{})}
+	e := r.engine
 	select {
-	case r.notices <- n:
-		r.leaving, r.engine = r.engine, nil // Nothing new goes there from now on.
+	case r.notices <- why:
+		r.leaving, r.engine = e, nil // Nothing new goes there from now on.
 	default: // It is on its way out already.
-		w.mu.Unlock()
-		return
 	}
 	w.mu.Unlock()
 	w.s.log.Info("unloading", "model", r.name, "why", why.Message)
-	timer := time.NewTimer(drainTime + 2*stopTime)
-	defer timer.Stop()
-	select {
-	case <-n.gone:
-	case <-timer.C: // It ended in another way, and with it its memory.
-	}
+	<-e.freed
 }
 
 // partsOf puts what is reserved by device into the order of a way's parts.

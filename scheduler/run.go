@@ -39,16 +39,11 @@ type run struct {
 	failed    bool    // It ended by itself and waits for a new order.
 	told      Replica // What the mesh was last told; zero while that is nothing.
 
+	ending  sync.WaitGroup // Engines that were replaced and finish their requests.
 	cancel  context.CancelFunc
 	cut     chan struct{}     // Closed when its requests may not even finish.
-	notices chan notice       // It is to be unloaded; no request is there any more, or none is let in.
+	notices chan *Error       // It is to end until it is ordered anew; nothing new is let in any more.
 	renewal chan renewalOrder // Its engine is to be started anew.
-}
-
-// notice has a run end for now, until it is ordered anew.
-type notice struct {
-	why  *Error
-	gone chan struct{} // Closed when its memory is free.
 }
 
 // renewalOrder has the engine of a run replaced by a new one.
@@ -61,7 +56,7 @@ func newRun(m *modelView, p placementView, self string, cancel context.CancelFun
 	return &run{
 		uid: m.uid, name: m.shown, model: m.Model, way: p.way(self, m.Model), order: p.version, fence: p.fence(), evict: p.Evict,
 		restarted: p.Restart, restartTo: p.Restart,
-		cancel: cancel, cut: make(chan struct{}), notices: make(chan notice, 1), renewal: make(chan renewalOrder, 1),
+		cancel: cancel, cut: make(chan struct{}), notices: make(chan *Error, 1), renewal: make(chan renewalOrder, 1),
 	}
 }
 
@@ -96,6 +91,7 @@ func (w *worker) serve(ctx context.Context, r *run) error {
 	if err := w.fetch(ctx, r); err != nil {
 		return err
 	}
+	defer r.ending.Wait()
 	e, err := w.bringUp(ctx, r, 0)
 	if err != nil {
 		return err
@@ -120,7 +116,7 @@ func (w *worker) bringUp(ctx context.Context, r *run, nth int) (*engine, error) 
 	if err := errors.Join(w.s.CheckArgs(r.model.Args), w.s.CheckEnv(r.model.Env)); err != nil {
 		return nil, err
 	}
-	e := &engine{uid: r.uid, name: launch.instance(), way: r.way, slots: r.model.Slots, rest: make(chan struct{}, 1)}
+	e := &engine{uid: r.uid, name: launch.instance(), way: r.way, slots: r.model.Slots, nth: nth, rest: make(chan struct{}, 1), freed: make(chan struct{})}
 	if err := w.reserve(r, e, nth == 0); err != nil {
 		return nil, err
 	}
@@ -224,7 +220,9 @@ func (w *worker) touch(m Model) {
 func (w *worker) open(r *run, e *engine) {
 	w.touch(r.model)
 	w.mu.Lock()
-	r.leaving, r.engine = r.engine, e
+	if r.engine != e {
+		r.leaving, r.engine = r.engine, e
+	}
 	w.mu.Unlock()
 	w.tell(r, w.readyNow(r, e))
 	w.s.log.Info("ready", "model", r.name, "device", e.process.Device(), "way", string(e.way.Kind), "load_ms", e.load.Milliseconds())
@@ -253,11 +251,10 @@ func (w *worker) watch(ctx context.Context, r *run, e *engine) (*engine, error) 
 			w.tell(r, Replica{State: StateDraining, Device: e.process.Device(), Parts: r.way.Parts})
 			w.end(r, e, drainTime)
 			return nil, nil
-		case n := <-r.notices:
+		case why := <-r.notices:
 			w.shut(r, e)
 			w.end(r, e, drainTime)
-			close(n.gone)
-			return nil, n.why
+			return nil, why
 		case order := <-r.renewal:
 			if next, err := w.renewEngine(ctx, r, e, order); next != nil || err != nil {
 				return next, err
@@ -314,6 +311,7 @@ func (w *worker) end(r *run, e *engine, patience time.Duration) {
 // free gives back the memory of an engine that is gone.
 func (w *worker) free(e *engine) {
 	w.s.ledger.Release(e.name)
+	close(e.freed)
 	w.s.advert.again()
 }
 
@@ -328,11 +326,11 @@ func (w *worker) renewEngine(ctx context.Context, r *run, e *engine, order renew
 	case err == nil:
 		w.mu.Lock()
 		r.restarted = max(r.restarted, order.number)
-		next.nth, next.pressure = nth, e.pressure
+		next.pressure = e.pressure
 		r.leaving, r.engine = e, next
 		w.mu.Unlock()
 		w.s.log.Info("engine replaced", "model", r.name, "why", order.text)
-		w.wait.Go(func() { w.end(r, e, drainTime) })
+		r.ending.Go(func() { w.end(r, e, drainTime) })
 		return next, nil
 	case ctx.Err() != nil:
 		return nil, nil // The loop finds it.

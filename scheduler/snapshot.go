@@ -1,0 +1,134 @@
+package scheduler
+
+import (
+	"slices"
+	"strconv"
+	"time"
+
+	"relay/scheduler/placement"
+	"relay/scheduler/setback"
+)
+
+// snapshot is what placement decides from.
+func (l *leading) snapshot(v *view, m *modelView, now time.Time) placement.Snapshot {
+	s := v.snapshot(m, l.s.self)
+	grace := moveTime
+	if slices.ContainsFunc(m.replicas, func(r replicaView) bool {
+		return r.State == StateLoading && !v.peer[r.peer].Draining && v.peer[r.peer].alive()
+	}) {
+		grace = max(grace, m.budget()) // It serves until that one is ready.
+	}
+	for i := range s.Peers {
+		p := &s.Peers[i]
+		p.Grace = now.Sub(l.drained[p.ID]) < grace
+		state := l.setbacks.Look(setback.Key{Peer: p.ID, UID: m.uid}, v.peer[p.ID].advert.Engine.Commit, now)
+		if state.Blocked || state.Parked {
+			p.Failed, p.FailedText, p.Parked = state.Reason, state.Text, state.Parked
+		}
+		if soft := l.soft[replicaKey{p.ID, m.uid}]; now.Before(soft.until) {
+			p.Failed, p.FailedText = string(Unloaded), soft.text
+		}
+	}
+	return s
+}
+
+// snapshot is what every peer can see of it; what failed where is its leader's
+// to know, but for where it is parked.
+func (v *view) snapshot(m *modelView, self string) placement.Snapshot {
+	var s placement.Snapshot
+	holders := v.wholeHolders(m)
+	current := v.placements[m.uid]
+	for i := range v.peers {
+		p := &v.peers[i]
+		view := placement.Peer{
+			ID: p.id, Name: p.Name, Alive: !p.gone(), Draining: p.advert.Draining, Trust: string(p.Trust),
+			Drained: p.Draining, Cordoned: p.Cordoned,
+			Engine: p.adverts && p.advert.NoEngine == "", NoEngine: p.advert.NoEngine,
+			Machine: v.machine(p, m.uid), Holds: slices.Contains(holders, p.id), Gone: v.gone(p.id, m), Paused: p.advert.Paused,
+			DiskFree: p.advert.DiskFree, DiskKnown: p.advert.DiskTotal > 0, FetchRate: p.advert.FetchRate,
+		}
+		// An order stands until it is answered.
+		view.Placed = slices.Contains(last(current.Placement), p.id)
+		view.Runs = slices.Contains(current.Peers, p.id) && current.leader == self
+		for _, r := range m.replicas {
+			if r.peer != p.id {
+				continue
+			}
+			switch r.State {
+			case StateReady, StateLoading:
+				view.Runs, view.Ready = true, r.State == StateReady
+			case StateFailed, StateRefused, StateDraining:
+				view.Runs = false
+			}
+		}
+		if slices.Contains(current.Peers, p.id) {
+			way := current.way(p.id, m.Model)
+			view.Way = &way
+		}
+		for _, k := range current.Parked {
+			if k.Peer == p.id {
+				view.Parked, view.Failed, view.FailedText = true, k.Reason, k.Text
+			}
+		}
+		s.Peers = append(s.Peers, view)
+	}
+	return s
+}
+
+// turnOf says whose turn it is to restart: one peer after another, each once the
+// one before is ready again. Where the only replica has no room for two engines
+// another peer is to stand in first, if one can.
+func turnOf(v *view, m *modelView, current placementView, number uint64) (turn string, standIn bool) {
+	if number == 0 {
+		return "", false
+	}
+	var due []replicaView
+	ready := 0
+	for _, r := range m.replicas {
+		if !slices.Contains(current.Peers, r.peer) || !v.peer[r.peer].alive() {
+			continue
+		}
+		switch {
+		case r.State == StateReady && r.Restart >= number:
+			ready++
+		case r.State == StateReady:
+			ready++
+			due = append(due, r)
+		case r.State == StateLoading && current.Turn == r.peer && r.Restart < number:
+			return r.peer, ready < 1 && current.Restart == number && len(current.Peers) > 1 // It is at it.
+		}
+	}
+	if len(due) == 0 {
+		return "", false
+	}
+	slices.SortFunc(due, func(a, b replicaView) int { return slices.Index(current.Peers, a.peer) - slices.Index(current.Peers, b.peer) })
+	if current.Turn != "" && slices.ContainsFunc(due, func(r replicaView) bool { return r.peer == current.Turn }) {
+		return current.Turn, len(current.Peers) > max(1, m.Min) && ready <= 1
+	}
+	first := due[0]
+	if ready > 1 || roomForTwo(v, m, current, first.peer) {
+		return first.peer, false
+	}
+	if len(current.Peers) > 1 {
+		return first.peer, false // There is another, which does not serve yet; or nobody could stand in.
+	}
+	return "", true
+}
+
+// roomForTwo says whether a peer has memory for a second engine of a model.
+func roomForTwo(v *view, m *modelView, current placementView, peer string) bool {
+	p := v.peer[peer]
+	machine := v.machine(p, m.uid)
+	free := map[string]uint64{machine.Host.ID: machine.Host.Free}
+	for _, d := range machine.GPUs {
+		free[d.ID] = d.Free
+	}
+	for device, bytes := range current.way(peer, m.Model).Need() {
+		if bytes > free[device] {
+			return false
+		}
+	}
+	return true
+}
+
+func quoted(name string) string { return strconv.Quote(name) }
