@@ -62,30 +62,48 @@ func Place(m Model, s Snapshot) Plan {
 
 // choose finds the peers that are to run the model, and those that are drained
 // and stand in until they do.
-func (p *planner) choose() (chosen []seat, stand []*Peer) {
+func (p *planner) choose() (chosen []*seat, stand []*Peer) {
 	if p.m.Want < 1 {
 		return nil, nil
 	}
-	seats := make([]seat, 0, len(p.peers))
-	for i := range p.peers {
-		if c, ok := p.seat(&p.peers[i]); ok {
-			seats = append(seats, c)
+	room := make([]seat, 0, len(p.peers))
+	seats := make([]*seat, 0, len(p.peers)) // Into room: they are lighter to sort.
+	ready := 0
+	add := func(running bool) {
+		for i := range p.peers {
+			if q := &p.peers[i]; q.Runs == running {
+				if c, ok := p.seat(q); ok {
+					room = append(room, c)
+					seats = append(seats, &room[len(room)-1])
+					ready += one(q.Ready)
+				}
+			}
 		}
 	}
-	slices.SortFunc(seats, func(a, b seat) int {
-		return cmp.Or(byStanding(&a, &b), cmp.Compare(b.way.Decode, a.way.Decode), byRoom(&a, &b))
+	if add(true); ready < p.m.Want { // Else no other could come before them.
+		add(false)
+	}
+	slices.SortFunc(seats, func(a, b *seat) int {
+		return cmp.Or(byStanding(a, b), cmp.Compare(b.way.Decode, a.way.Decode), byRoom(a, b))
 	})
 	// Speeds that are no difference, seen from the fastest, count as one.
 	for from := 0; from < min(len(seats), p.m.Want); {
 		to := from + 1
-		for to < len(seats) && byStanding(&seats[from], &seats[to]) == 0 && !ways.Faster(seats[from].way.Decode, seats[to].way.Decode) {
+		for to < len(seats) && byStanding(seats[from], seats[to]) == 0 && !ways.Faster(seats[from].way.Decode, seats[to].way.Decode) {
 			to++
 		}
-		slices.SortFunc(seats[from:to], func(a, b seat) int { return byRoom(&a, &b) })
+		slices.SortFunc(seats[from:to], byRoom)
 		from = to
 	}
 	chosen = seats[:min(len(seats), p.m.Want)]
 	return chosen, p.standIns(chosen)
+}
+
+func one(is bool) int {
+	if is {
+		return 1
+	}
+	return 0
 }
 
 // byStanding orders by what comes before speed.
@@ -127,16 +145,15 @@ func (p *planner) seat(q *Peer) (c seat, ok bool) {
 	case p.fileless(q) != hasFile:
 		return c, false
 	default:
-		worst := ways.Fits
-		if c.way, _, ok = p.pieces.Best(&q.Machine, worst); !ok && p.m.Evict {
+		c.way, _, ok = p.pieces.Best(&q.Machine, ways.Fits)
+		if c.evicts = !ok && p.m.Evict; c.evicts {
 			c.way, _, ok = p.pieces.Best(&q.Machine, ways.Evicts)
-			c.evicts = true
 		}
 		if !ok {
 			return c, false
 		}
 	}
-	c.free, _ = room(q, &c.way)
+	c.free, _ = roomFor(q, &c.way)
 	return c, true
 }
 
@@ -152,8 +169,8 @@ func (p *planner) kept(q *Peer) ways.Way {
 	return p.pieces.OnCPU(&q.Machine)
 }
 
-// room is what is free, and what is lent, where a way computes.
-func room(q *Peer, w *ways.Way) (free, lent uint64) {
+// roomFor is what is free, and what is lent, where a way computes.
+func roomFor(q *Peer, w *ways.Way) (free, lent uint64) {
 	for i := range q.Machine.GPUs {
 		g := &q.Machine.GPUs[i]
 		if slices.ContainsFunc(w.Parts, func(part ways.Part) bool { return part.Device == g.ID }) {
@@ -168,7 +185,7 @@ func room(q *Peer, w *ways.Way) (free, lent uint64) {
 
 // standIns are the drained peers that go on serving: as many as there are
 // replicas that are not ready elsewhere yet.
-func (p *planner) standIns(chosen []seat) []*Peer {
+func (p *planner) standIns(chosen []*seat) []*Peer {
 	missing := p.m.Want
 	for _, c := range chosen {
 		if c.peer.Ready {

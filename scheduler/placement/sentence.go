@@ -13,11 +13,10 @@ import (
 func (p *planner) says(text string) string { return fmt.Sprintf("model %q: %s", p.m.Name, text) }
 
 // chosenText is the sentence for a plan, with the peers that serve until then.
-func (p *planner) chosenText(chosen []seat, stand []*Peer) string {
+func (p *planner) chosenText(chosen []*seat, stand []*Peer) string {
 	var stays, new, although []string
 	least, most := uint64(0), uint64(0)
-	for i := range chosen {
-		c := &chosen[i]
+	for _, c := range chosen {
 		if c.peer.Runs {
 			stays = append(stays, c.peer.Name)
 			continue
@@ -64,7 +63,7 @@ func (c *seat) details() string {
 	if c.fetches() {
 		has = "fetches the file"
 	}
-	free, lent := room(c.peer, &c.way)
+	free, lent := roomFor(c.peer, &c.way)
 	text := fmt.Sprintf("%s, %s free of %s lent", has, ways.AtMost(free), ways.AtMost(lent))
 	if gpus := c.gpus(); len(gpus) > 0 {
 		text += " on " + ways.List(gpus)
