@@ -17,7 +17,7 @@ type Cores struct {
 	mu    sync.Mutex
 	n     int
 	busy  map[string]*turn
-	queue []*place // of one name each, in order of asking
+	queue []request // in order of asking
 }
 
 // turn is a name that is busy.
@@ -27,12 +27,11 @@ type turn struct {
 	since    time.Time
 }
 
-// place is a name that waits, with those of its requests that came meanwhile:
-// they come in together.
-type place struct {
-	name    string
-	cores   int
-	waiting []chan struct{} // each closed as its request comes in
+// request is one that waits.
+type request struct {
+	name  string
+	cores int
+	in    chan struct{} // closed as it comes in
 }
 
 // New opens an account of so many cores; fewer than one counts as one.
@@ -68,13 +67,10 @@ func (c *Cores) Enter(ctx context.Context, name string, cores int) (leave func()
 }
 
 // Waiting is how many requests wait.
-func (c *Cores) Waiting() (n int) {
+func (c *Cores) Waiting() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, p := range c.queue {
-		n += len(p.waiting)
-	}
-	return n
+	return len(c.queue)
 }
 
 // Busy is how many cores each busy name counts for.
@@ -96,32 +92,29 @@ func (c *Cores) ask(name string, cores int) chan struct{} {
 		t.requests++
 		return nil
 	}
-	in := make(chan struct{})
-	i := slices.IndexFunc(c.queue, func(p *place) bool { return p.name == name })
-	if i < 0 {
-		i = len(c.queue)
-		c.queue = append(c.queue, &place{name: name, cores: cores})
-	}
-	c.queue[i].waiting = append(c.queue[i].waiting, in)
+	r := request{name, cores, make(chan struct{})}
+	c.queue = append(c.queue, r)
 	c.admit()
-	return in
+	return r.in
 }
 
 // giveUp ends the waiting of a request, or its turn where that has just begun.
 func (c *Cores) giveUp(name string, in chan struct{}) {
-	c.mu.Lock()
-	for i, p := range c.queue {
-		if j := slices.Index(p.waiting, in); j >= 0 {
-			if p.waiting = slices.Delete(p.waiting, j, j+1); len(p.waiting) == 0 {
-				c.queue = slices.Delete(c.queue, i, i+1)
-			}
-			c.admit() // Others may have waited for this one alone.
-			c.mu.Unlock()
-			return
-		}
+	if !c.unqueue(in) {
+		c.leave(name)
 	}
-	c.mu.Unlock()
-	c.leave(name)
+}
+
+func (c *Cores) unqueue(in chan struct{}) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	i := slices.IndexFunc(c.queue, func(r request) bool { return r.in == in })
+	if i < 0 {
+		return false
+	}
+	c.queue = slices.Delete(c.queue, i, i+1)
+	c.admit() // Others may have waited for this one alone.
+	return true
 }
 
 func (c *Cores) leave(name string) {
@@ -134,28 +127,31 @@ func (c *Cores) leave(name string) {
 	}
 }
 
-// admit lets in from the head of the queue whom there is room for. Nobody
-// overtakes: a small one behind a large one would keep that one out for ever.
+// admit lets in from the head of the queue whom there is room for, and with it
+// all that wait for the same name. No other name overtakes: small ones would keep
+// a large one out for ever.
 func (c *Cores) admit() {
 	used := 0
 	for _, t := range c.busy {
 		used += min(t.cores, c.n)
 	}
 	for len(c.queue) > 0 {
-		p := c.queue[0]
-		t := c.busy[p.name]
+		head := c.queue[0]
+		t := c.busy[head.name]
 		if t == nil {
-			if used+min(p.cores, c.n) > c.n {
+			if used += min(head.cores, c.n); used > c.n {
 				return
 			}
-			used += min(p.cores, c.n)
-			t = &turn{cores: p.cores, since: time.Now()}
-			c.busy[p.name] = t
+			t = &turn{cores: head.cores, since: time.Now()}
+			c.busy[head.name] = t
 		}
-		t.requests += len(p.waiting)
-		for _, in := range p.waiting {
-			close(in)
-		}
-		c.queue = slices.Delete(c.queue, 0, 1)
+		c.queue = slices.DeleteFunc(c.queue, func(r request) bool {
+			if r.name != head.name {
+				return false
+			}
+			close(r.in)
+			t.requests++
+			return true
+		})
 	}
 }

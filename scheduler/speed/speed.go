@@ -9,8 +9,9 @@ const (
 	minTime              = 100 * time.Millisecond
 	// weight is that of a new sample once there are some.
 	weight = 0.2
-	// Nothing works through less than a MiB or more than a PiB of weights per second.
-	slowest, fastest = 1 << 20, 1 << 50
+	// Nothing works through less than a MiB of weights per second, or more than what
+	// package ways takes for possible.
+	slowest, fastest = 1 << 20, 1e15
 )
 
 // Rates is how fast a device is: the bytes of weights that it works through per
