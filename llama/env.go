@@ -121,5 +121,10 @@ func engineEnv(environ []string, home, cache string) []string {
 	for _, name := range slices.Sorted(maps.Keys(set)) {
 		env = append(env, name+"="+set[name])
 	}
+	// CUDA counts GPUs as nvidia-smi does, unless this machine's owner says otherwise.
+	const order = "CUDA_DEVICE_ORDER="
+	if !slices.ContainsFunc(env, func(v string) bool { return strings.HasPrefix(v, order) }) {
+		env = append(env, order+"PCI_BUS_ID")
+	}
 	return env
 }
