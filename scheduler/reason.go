@@ -32,6 +32,15 @@ const (
 	Draining Reason = "draining"
 	// Cordoned: an admin has the peer take nothing that does not run there.
 	Cordoned Reason = "cordoned"
+	// Unloaded: it was unloaded, because nobody asked for it or for another model; it
+	// is loaded again when it is asked for.
+	Unloaded Reason = "unloaded"
+	// Parked: its engine failed again and again on each peer that could serve it.
+	Parked Reason = "parked"
+	// DeviceBusy: another program uses the GPU, or its owner took the machine back.
+	DeviceBusy Reason = "device_busy"
+	// NotYet: this release cannot do that yet.
+	NotYet Reason = "not_yet"
 	// Busy: every slot is taken and the queue is full.
 	Busy Reason = "busy"
 	// Superseded: an order under a lower fence than one already obeyed.
@@ -115,7 +124,7 @@ const (
 // Reasons lists every Reason once, in the order of their declaration.
 func Reasons() []Reason {
 	return []Reason{
-		ModelNotFound, ModelLoading, NoHolder, NoCapacity, NoEngine, EngineFailed, PeerGone, Draining, Cordoned, Busy,
+		ModelNotFound, ModelLoading, NoHolder, NoCapacity, NoEngine, EngineFailed, PeerGone, Draining, Cordoned, Unloaded, Parked, DeviceBusy, NotYet, Busy,
 		Superseded, Timeout, Internal,
 		InvalidRequest, RequestTooLarge, RouteNotFound, MethodNotAllowed, MissingKey, InvalidKey, ForbiddenOrigin,
 		HopRefused, ContextLength, QuotaExceeded, CannotContinue,
