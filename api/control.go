@@ -46,6 +46,14 @@ type ControlScheduler interface {
 	Model(name string) (scheduler.ModelState, error)
 	Decisions() []scheduler.Decision
 	InFlight() map[string]int
+	// Workload lists this peer's own replicas.
+	Workload() []scheduler.Workload
+	// Plan says in which ways a model could run.
+	Plan(name string) (scheduler.PlanState, error)
+	// Act asks the leader of a model for something, Obey does what another peer asks
+	// of this one as a leader.
+	Act(ctx context.Context, name string, act scheduler.Act) (scheduler.Acted, error)
+	Obey(from peer.ID, uid string, act scheduler.Act) (text string, err error)
 	// LastCopies names the models of which a peer has pulled the only whole copy
 	// within reach.
 	LastCopies(id string) []string
@@ -167,8 +175,8 @@ type Line[T any] struct {
 
 // ProgressLine is how far long work is.
 type ProgressLine struct {
-	// Phase is plan, check, fetch, hash, wait or finish; Why says in words what is
-	// waited for.
+	// Phase is plan, check, fetch, hash, start, wait or finish; Why says in words what
+	// is waited for.
 	Phase string `json:"phase"`
 	Why   string `json:"why,omitempty"`
 	// Done of Total bytes are done; Total is -1 while it is not known.
@@ -218,6 +226,7 @@ func (c *Control) Handler() http.Handler {
 	c.routeMembers(mux)
 	c.routeSettings(mux)
 	c.routeModels(mux)
+	c.routeActs(mux)
 	mux.HandleFunc("POST /v0/join", atOnce(c, c.join))
 	mux.HandleFunc("POST /v0/down", atOnce(c, func(*http.Request) (struct{}, error) {
 		c.Down()

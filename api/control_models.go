@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"time"
 
 	"relay/scheduler"
 	"relay/store/content"
@@ -12,9 +13,7 @@ import (
 // routeModels adds what is about models and the disk that they lie on.
 func (c *Control) routeModels(mux *http.ServeMux) {
 	mux.HandleFunc("GET /v0/models", atOnce(c, func(*http.Request) ([]scheduler.ModelState, error) { return c.Scheduler.ModelStates(), nil }))
-	mux.HandleFunc("GET /v0/model", atOnce(c, func(r *http.Request) (scheduler.ModelState, error) {
-		return c.Scheduler.Model(r.URL.Query().Get("name"))
-	}))
+	mux.HandleFunc("GET /v0/model", atOnce(c, c.showModel))
 	mux.HandleFunc("POST /v0/model/rm", atOnce(c, c.removeModel))
 	mux.HandleFunc("POST /v0/model/set", atOnce(c, c.setModel))
 	mux.HandleFunc("POST /v0/model/add", inLines(c, c.addModel))
@@ -28,6 +27,31 @@ func (c *Control) routeModels(mux *http.ServeMux) {
 		}
 		return c.Scheduler.Prune(r.Context(), q)
 	}))
+}
+
+// ModelShown is all that is known of one model.
+type ModelShown struct {
+	scheduler.ModelState
+	// Unanswered are the ids of the peers that were asked what their replicas do and
+	// did not answer in time.
+	Unanswered []string `json:"unanswered"`
+}
+
+func (c *Control) showModel(r *http.Request) (ModelShown, error) {
+	m, err := c.Scheduler.Model(r.URL.Query().Get("name"))
+	if err != nil {
+		return ModelShown{}, err
+	}
+	shown := ModelShown{m, []string{}}
+	peers := c.running(m)
+	answers := c.askWorkloads(r.Context(), peers)
+	fillIn(&shown.ModelState, answers)
+	for _, p := range peers {
+		if _, ok := answers[p.ID]; !ok {
+			shown.Unanswered = append(shown.Unanswered, p.ID)
+		}
+	}
+	return shown, nil
 }
 
 // RemoveRequest says which model goes, and whether its files do.
@@ -53,6 +77,29 @@ type ModelSetRequest struct {
 	scheduler.SetOptions
 }
 
+const (
+	// MaxReplicas bounds the replicas of a model that somebody may ask for, and
+	// MaxIdleUnload the time without a request after which one is unloaded.
+	MaxReplicas   = 64
+	MaxIdleUnload = 366 * 24 * time.Hour
+)
+
+// check names what a model cannot be set to.
+func (q ModelSetRequest) check() error {
+	for _, n := range []*int{q.Min, q.Max} {
+		if n != nil && (*n < 0 || *n > MaxReplicas) {
+			return scheduler.Errorf(scheduler.InvalidRequest, "%d replicas: 0 to %d are possible", *n, MaxReplicas)
+		}
+	}
+	switch {
+	case q.Min != nil && q.Max != nil && *q.Max > 0 && *q.Min > *q.Max:
+		return scheduler.Errorf(scheduler.InvalidRequest, "at least %d replicas and at most %d: that cannot be", *q.Min, *q.Max)
+	case q.IdleUnload != nil && (*q.IdleUnload < 0 || *q.IdleUnload > int64(MaxIdleUnload/time.Second)):
+		return scheduler.Errorf(scheduler.InvalidRequest, "unloading after %d seconds: 1 to %d are possible, or 0 for never", *q.IdleUnload, MaxIdleUnload/time.Second)
+	}
+	return nil
+}
+
 // ModelSetAnswer is the model after a change, and what changed, each in words.
 type ModelSetAnswer struct {
 	Model   scheduler.ModelState `json:"model"`
@@ -63,6 +110,16 @@ func (c *Control) setModel(r *http.Request) (ModelSetAnswer, error) {
 	var q ModelSetRequest
 	if err := decodeBody(r.Body, &q); err != nil {
 		return ModelSetAnswer{}, err
+	}
+	if err := q.check(); err != nil {
+		return ModelSetAnswer{}, err
+	}
+	if q.Only != nil && *q.Only != "" {
+		only, err := findPeer(c.Scheduler.Peers(), *q.Only)
+		if err != nil {
+			return ModelSetAnswer{}, err
+		}
+		q.Only = &only.ID
 	}
 	m, changed, err := c.Scheduler.Set(q.Name, q.SetOptions)
 	return ModelSetAnswer{m, changed}, err

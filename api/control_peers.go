@@ -20,12 +20,17 @@ import (
 // maxPeerAnswer bounds one answer, or one line of one, from another peer.
 const maxPeerAnswer = 1 << 20
 
-// PeerHandler answers what other peers ask over streams: how busy this one is,
-// to take in the models that a new member brings along, and, for admins'
-// machines, to pull a model and to stop that.
+// PeerHandler answers what other peers ask over streams: what this one's replicas
+// do, what is asked of the leader of a model, to take in the models that a new
+// member brings along, and, for admins' machines, to pull a model and to stop that.
 func (c *Control) PeerHandler() http.Handler {
 	mux := http.NewServeMux()
+	// Older releases ask for this.
 	mux.HandleFunc("GET /load", atOnce(c, func(*http.Request) (map[string]int, error) { return c.Scheduler.InFlight(), nil }))
+	mux.HandleFunc("GET /workload", atOnce(c, func(*http.Request) ([]scheduler.Workload, error) {
+		return append([]scheduler.Workload{}, c.Scheduler.Workload()...), nil
+	}))
+	mux.HandleFunc("POST /act", atOnce(c, c.obey))
 	mux.HandleFunc("POST /pull", c.ofAdmins(inLines(c, func(ctx context.Context, body io.Reader, progress func(ProgressLine)) (scheduler.Outcome, error) {
 		var q PullRequest
 		if err := decodePeerBody(body, &q); err != nil {
@@ -59,13 +64,17 @@ func (c *Control) ofAdmins(h http.HandlerFunc) http.HandlerFunc {
 		return struct{}{}, scheduler.Errorf(scheduler.NotAllowed, "only an admin's machine may tell another one to pull, or to stop that")
 	})
 	return func(w http.ResponseWriter, r *http.Request) {
-		from, _ := p2p.RemotePeer(r.Context())
-		if m, ok := c.Mesh.Roster().Member(from); !ok || m.Role != membership.RoleAdmin {
+		if from, _ := p2p.RemotePeer(r.Context()); !c.isAdmin(from) {
 			no(w, r)
 			return
 		}
 		h(w, r)
 	}
+}
+
+func (c *Control) isAdmin(id peer.ID) bool {
+	m, ok := c.Mesh.Roster().Member(id)
+	return ok && m.Role == membership.RoleAdmin
 }
 
 // peerClient asks other peers.
@@ -87,20 +96,6 @@ func (p peerClient) do(ctx context.Context, to, method, path string, body any) (
 		return nil, err
 	}
 	return p.mesh.Control(id).RoundTrip(r)
-}
-
-func (p peerClient) load(ctx context.Context, to string) (map[string]int, error) {
-	response, err := p.do(ctx, to, http.MethodGet, "/load", nil)
-	if err != nil {
-		return nil, err
-	}
-	defer response.Body.Close()
-	if response.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("the peer answered %s", response.Status)
-	}
-	var load map[string]int
-	err = json.NewDecoder(io.LimitReader(response.Body, maxPeerAnswer)).Decode(&load)
-	return load, err
 }
 
 func (p peerClient) pull(ctx context.Context, to scheduler.PeerState, q PullRequest, progress func(ProgressLine)) (scheduler.Outcome, error) {

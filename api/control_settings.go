@@ -176,7 +176,7 @@ func (c *Control) showPeer(r *http.Request) (PeerShown, error) {
 
 func (c *Control) shown(ctx context.Context, found scheduler.PeerState, id peer.ID) PeerShown {
 	one := []scheduler.PeerState{found}
-	c.askInStep(ctx, one)
+	answers := c.askAll(ctx, one)
 	shown := PeerShown{PeerState: one[0], Addresses: []string{}, Holds: []string{}, Leads: []string{}, Runs: []PeerRun{}}
 	for _, contact := range c.Mesh.Contacts() {
 		if contact.ID == id {
@@ -186,6 +186,7 @@ func (c *Control) shown(ctx context.Context, found scheduler.PeerState, id peer.
 		}
 	}
 	for _, m := range c.Scheduler.ModelStates() {
+		fillIn(&m, answers)
 		if slices.Contains(m.Holders, found.ID) {
 			shown.Holds = append(shown.Holds, m.Name)
 		}

@@ -80,9 +80,7 @@ func (c *Control) Status(ctx context.Context) Status {
 	}
 	c.askOthers(ctx, &s)
 	for _, m := range s.Models {
-		if !slices.ContainsFunc(m.Replicas, func(r scheduler.ReplicaState) bool { return r.State == scheduler.StateReady }) {
-			s.Serving = false
-		}
+		s.Serving = s.Serving && asItShould(m)
 	}
 	if len(s.Mesh.Admins) == 1 && len(s.Peers) > 1 {
 		s.Warnings = append(s.Warnings, "there is one admin: if that machine is lost, only the recovery code makes a new one (relay peer invite --admin)")
@@ -99,6 +97,16 @@ func (c *Control) Status(ctx context.Context) Status {
 	return s
 }
 
+// asItShould says whether a model serves, or would when somebody asks for it. One
+// that is asleep would not where all who hold it have given it up.
+func asItShould(m scheduler.ModelState) bool {
+	parked := func(id string) bool {
+		return slices.ContainsFunc(m.Parked, func(p scheduler.ParkedState) bool { return p.Peer == id })
+	}
+	awakes := len(m.Parked) == 0 || slices.ContainsFunc(m.Holders, func(id string) bool { return !parked(id) })
+	return serves(m) || m.Asleep && awakes
+}
+
 // blameText is the sentence about a member that sent what no honest one sends.
 func blameText(name string, b p2p.Blame) string {
 	text := fmt.Sprintf("%s sent %d things that no honest peer sends; they were dropped", name, b.Dropped)
@@ -108,43 +116,29 @@ func blameText(name string, b p2p.Blame) string {
 	return text + " (relay peer rm takes it out of the mesh)"
 }
 
-// askOthers fills in how many requests run on the replicas of other peers, and
-// whether those are in step.
+// askOthers fills in what the replicas do, and whether the peers are in step.
 func (c *Control) askOthers(ctx context.Context, s *Status) {
-	ctx, cancel := context.WithTimeout(ctx, askPatience)
-	defer cancel()
-	loads := map[string]map[string]int{}
-	var mu sync.Mutex
-	var asking sync.WaitGroup
+	answers := c.askAll(ctx, s.Peers)
 	for _, p := range s.Peers {
-		if !asked(p) {
-			continue
-		}
-		asking.Go(func() {
-			if load, err := c.peers().load(ctx, p.ID); err == nil {
-				mu.Lock()
-				defer mu.Unlock()
-				loads[p.ID] = load
-			}
-		})
-	}
-	c.askInStep(ctx, s.Peers) // Meanwhile.
-	asking.Wait()
-	for _, p := range s.Peers {
-		if loads[p.ID] == nil && !p.Self || p.Behind == nil {
+		if _, ok := answers[p.ID]; !ok || p.Behind == nil {
 			s.Unanswered = append(s.Unanswered, p.ID)
 		}
 	}
 	slices.Sort(s.Unanswered)
 	for i := range s.Models {
-		for j := range s.Models[i].Replicas {
-			r := &s.Models[i].Replicas[j]
-			if load, ok := loads[r.Peer]; ok && r.InFlight == nil {
-				n := load[s.Models[i].UID]
-				r.InFlight = &n
-			}
-		}
+		fillIn(&s.Models[i], answers)
 	}
+}
+
+// askAll asks the peers what their replicas do, and meanwhile fills in how far behind
+// they are.
+func (c *Control) askAll(ctx context.Context, peers []scheduler.PeerState) (answers map[string]workload) {
+	var asking sync.WaitGroup
+	same := slices.Clone(peers)
+	asking.Go(func() { answers = c.askWorkloads(ctx, same) })
+	c.askInStep(ctx, peers)
+	asking.Wait()
+	return answers
 }
 
 // askInStep fills in how far behind each peer is. A peer is in step with itself.

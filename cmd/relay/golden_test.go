@@ -103,7 +103,7 @@ func TestTables(t *testing.T) {
 			m := s.Models[0]
 			m.Arch, m.Layers, m.Parameters, m.TrainContext, m.Args = "qwen2", 28, 7_000_000_000, 32768, []string{"--jinja"}
 			m.Pulls = s.Disk.Unfinished[1:2]
-			printModel(b, m, peerNames(s.Peers))
+			printModel(b, api.ModelShown{ModelState: m}, peerNames(s.Peers))
 		},
 		"pruned.golden":      func(b *bytes.Buffer) { printPruned(b, prunedSample()) },
 		"pruned_json.golden": func(b *bytes.Buffer) { _ = printJSON(b, prunedSample()) },

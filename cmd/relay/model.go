@@ -6,7 +6,9 @@ import (
 	"net/http"
 	"net/url"
 	"path/filepath"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -15,7 +17,9 @@ import (
 )
 
 func newModel() *cobra.Command {
-	return group("model", "The models of the mesh", newModelAdd(), newModelList(), newModelShow(), newModelPull(), newModelSet(), newModelRemove())
+	g := group("model", "The models of the mesh", newModelAdd(), newModelList(), newModelShow(), newModelPull(), newModelSet(), newModelRemove(), newModelPlan())
+	g.AddCommand(newModelActs()...)
+	return g
 }
 
 func newModelAdd() *cobra.Command {
@@ -99,7 +103,7 @@ func newModelShow() *cobra.Command {
 	cmd := &cobra.Command{Use: "show NAME", Short: "Show one model", Args: exactly(1, "the name of a model")}
 	asJSON := jsonFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		m, err := ask[scheduler.ModelState](cmd.Context(), http.MethodGet, "/v0/model?name="+url.QueryEscape(args[0]), nil)
+		m, err := ask[api.ModelShown](cmd.Context(), http.MethodGet, "/v0/model?name="+url.QueryEscape(args[0]), nil)
 		if err != nil {
 			return err
 		}
@@ -116,7 +120,7 @@ func newModelShow() *cobra.Command {
 	return cmd
 }
 
-func printModel(w io.Writer, m scheduler.ModelState, names map[string]string) {
+func printModel(w io.Writer, m api.ModelShown, names map[string]string) {
 	say := func(label, text string) { fmt.Fprintf(w, "%-12s %s\n", label, text) }
 	say("name", m.Name)
 	say("uid", m.UID)
@@ -133,10 +137,20 @@ func printModel(w io.Writer, m scheduler.ModelState, names map[string]string) {
 	if m.Leader != nil {
 		say("leader", fmt.Sprintf("%s, epoch %d", names[m.Leader.Peer], m.Leader.Epoch))
 	}
-	say("runs on", runsText(m, names))
-	say("held by", heldText(m, names))
+	say("replicas", wantedText(m.ModelState, names))
+	for i, text := range runLines(m, names) {
+		label := ""
+		if i == 0 {
+			label = "runs on"
+		}
+		say(label, text)
+	}
+	for _, p := range m.Parked {
+		say("parked", fmt.Sprintf("on %s: %s; relay model retry %s tries again", names[p.Peer], p.Text, m.Name))
+	}
+	say("held by", heldText(m.ModelState, names))
 	if m.Pinned {
-		say("pinned", "yes: no copy is deleted to make room")
+		say("pinned", "yes: no copy is deleted to make room, and one replica is kept loaded")
 	}
 	for _, p := range m.Pulls {
 		say("pull here", pullText(p))
@@ -144,6 +158,53 @@ func printModel(w io.Writer, m scheduler.ModelState, names map[string]string) {
 	if m.Placed != "" {
 		say("why", m.Placed)
 	}
+}
+
+// wantedText is how many replicas are asked for, where, and for how long.
+func wantedText(m scheduler.ModelState, names map[string]string) string {
+	text := "on demand"
+	if m.Min > 0 {
+		text = fmt.Sprintf("%d or more", m.Min)
+	}
+	if m.Max > 0 {
+		text += fmt.Sprintf(", %d at most", m.Max)
+	}
+	if m.Only != "" {
+		name := names[m.Only]
+		if name == "" {
+			name = m.Only // It is out of the mesh.
+		}
+		text += ", only on " + name
+	}
+	if m.IdleUnload > 0 {
+		text += fmt.Sprintf(", unloaded after %s without a request", time.Duration(m.IdleUnload)*time.Second)
+	}
+	return text
+}
+
+// runLines says of each replica what is known of it.
+func runLines(m api.ModelShown, names map[string]string) []string {
+	if len(m.Replicas) == 0 {
+		if m.Asleep {
+			return []string{"nowhere: asleep, and loaded when somebody asks for it"}
+		}
+		return []string{"nowhere"}
+	}
+	var lines []string
+	for _, r := range m.Replicas {
+		text := fmt.Sprintf("%s: %s", names[r.Peer], replicaText(r))
+		if len(r.Memory) > 0 {
+			text += ", " + predictedMemory(r.Memory, nil)
+		}
+		if r.State == scheduler.StateReady && r.Waiting != nil {
+			text += fmt.Sprintf(", %d waiting, last served %s, resident %s", *r.Waiting, servedText(r), residentText(r))
+		}
+		if slices.Contains(m.Unanswered, r.Peer) {
+			text += ", did not answer"
+		}
+		lines = append(lines, text)
+	}
+	return lines
 }
 
 func newModelRemove() *cobra.Command {

@@ -5,11 +5,13 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"relay/api"
 	"relay/p2p/membership"
+	"relay/scheduler"
 )
 
 func newPeerSet() *cobra.Command {
@@ -61,18 +63,38 @@ func newModelSet() *cobra.Command {
 	var q api.ModelSetRequest
 	cmd := &cobra.Command{
 		Use: "set NAME", Short: "Change how a model is treated",
-		Long: "Change how a model is treated. Of one that is pinned no copy is deleted to make room, on no\nmachine. Only an admin's machine may do this.",
+		Long: "Change how a model is treated. Of one that is pinned no copy is deleted to make room, on no\nmachine, and one replica stays loaded. " +
+			"Where nothing is said, a model is loaded when somebody\nasks for it. Only an admin's machine may do this.",
 		Args: exactly(1, "the name of a model"),
 	}
 	asJSON := jsonFlag(cmd)
 	f := cmd.Flags()
-	pinned := f.Bool("pinned", false, "keep its copies; =false no longer")
+	pinned := f.Bool("pinned", false, "keep its copies, and one replica loaded; =false no longer")
+	only := f.String("only", "", "the one `PEER` it may run on, even if that makes it unavailable; empty for any")
+	least := f.Int("min", 0, "replicas that are loaded at all times; 0 for none in particular")
+	most := f.Int("max", 0, "replicas that load may bring about; 0 for one on each machine that has the file")
+	idle := f.Duration("idle-unload", 0, "unload a replica after that long without a request; 0 for never")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		q.Name = args[0]
-		if !f.Changed("pinned") {
-			return &usageError{"relay model set wants at least one flag: --pinned or --pinned=false"}
+		if f.Changed("pinned") {
+			q.Pinned = pinned
 		}
-		q.Pinned = pinned
+		if f.Changed("only") {
+			q.Only = only
+		}
+		if f.Changed("min") {
+			q.Min = least
+		}
+		if f.Changed("max") {
+			q.Max = most
+		}
+		if f.Changed("idle-unload") {
+			seconds := int64(*idle / time.Second)
+			q.IdleUnload = &seconds
+		}
+		if err := checkModelSet(q, *idle); err != nil {
+			return err
+		}
 		a, err := ask[api.ModelSetAnswer](cmd.Context(), http.MethodPost, "/v0/model/set", q)
 		if err != nil {
 			return err
@@ -84,6 +106,27 @@ func newModelSet() *cobra.Command {
 		return nil
 	}
 	return cmd
+}
+
+// checkModelSet names the flag of `relay model set` that is used wrongly.
+func checkModelSet(q api.ModelSetRequest, idle time.Duration) error {
+	for _, flag := range []struct {
+		name  string
+		given *int
+	}{{"min", q.Min}, {"max", q.Max}} {
+		if flag.given != nil && (*flag.given < 0 || *flag.given > api.MaxReplicas) {
+			return &usageError{fmt.Sprintf("--%s takes 0 to %d", flag.name, api.MaxReplicas)}
+		}
+	}
+	switch {
+	case q.SetOptions == (scheduler.SetOptions{}):
+		return &usageError{"relay model set wants at least one of --pinned, --only, --min, --max and --idle-unload"}
+	case q.Min != nil && q.Max != nil && *q.Max > 0 && *q.Min > *q.Max:
+		return &usageError{fmt.Sprintf("--min %d is more than --max %d", *q.Min, *q.Max)}
+	case idle < 0 || idle > api.MaxIdleUnload || idle%time.Second != 0:
+		return &usageError{fmt.Sprintf("--idle-unload takes whole seconds such as 90s or 10m, up to %dh, or 0 for never", int(api.MaxIdleUnload.Hours()))}
+	}
+	return nil
 }
 
 // newPeerSwitch is a command that sets one thing of a machine to yes or no.

@@ -49,7 +49,14 @@ func printPeer(w io.Writer, p api.PeerShown) {
 	}
 	say("memory", fmt.Sprintf("%s in all, %s", size(p.Memory.Total), lendText(p.PeerState)))
 	say("disk", fmt.Sprintf("%s in all, %s free", size(p.Disk.Total), size(p.Disk.Free)))
-	say("cores", fmt.Sprint(p.Cores))
+	cores := fmt.Sprint(p.Cores)
+	if p.CoresLent > 0 {
+		cores += fmt.Sprintf(", %d of them lent", p.CoresLent)
+	}
+	say("cores", cores)
+	if p.Paused != "" {
+		say("paused", p.Paused)
+	}
 	for i, d := range p.Devices {
 		label := ""
 		if i == 0 {
@@ -58,6 +65,14 @@ func printPeer(w io.Writer, p api.PeerShown) {
 		text := fmt.Sprintf("%s  %s  %s", d.ID, d.Kind, d.Name)
 		if d.Known {
 			text += fmt.Sprintf("  %s, %s free", size(d.Total), size(d.Free))
+		} else {
+			text += "  its memory is not known"
+		}
+		if d.Lent > 0 {
+			text += fmt.Sprintf(", lends %s, %s of it free", size(d.Lent), size(d.Room))
+		}
+		if d.Busy != "" {
+			text += ", busy: " + d.Busy
 		}
 		say(label, text)
 	}

@@ -51,11 +51,14 @@ func printStatus(w io.Writer, s api.Status, now time.Time) {
 	}
 	fmt.Fprintln(w)
 	printPeers(w, s.Peers)
+	printHeldBack(w, s.Peers)
 	for _, p := range s.Wiping {
 		fmt.Fprintf(w, "\n%s is out of the mesh and is to erase itself when it is next seen (%s)\n", p.Name, p.ID)
 	}
 	fmt.Fprintln(w)
 	printModels(w, s.Models, names)
+	printWorkload(w, s.Models, names)
+	printGivenUp(w, s.Models, names)
 	printUnfinished(w, s.Disk.Unfinished)
 	fmt.Fprintf(w, "\ndisk here: %s\n", diskText(s.Disk))
 	if len(s.Decisions) > 0 {
@@ -103,11 +106,15 @@ func printPeers(w io.Writer, peers []scheduler.PeerState) {
 	var rows [][]string
 	labels := false
 	for _, p := range peers {
-		lending := size(p.Memory.Lent)
-		if p.NoEngine != "" {
+		lending := withGPUs(p.Memory.Lent, p.Devices, func(d scheduler.Device) uint64 { return d.Lent })
+		switch {
+		case p.NoEngine != "":
 			lending = "nothing (no engine)"
+		case p.Paused != "":
+			lending = "nothing (paused)"
 		}
-		rows = append(rows, []string{p.Name, p.Role, p.Trust, gpuText(p.Devices), lending, size(p.Memory.Free),
+		rows = append(rows, []string{p.Name, p.Role, p.Trust, gpuText(p.Devices), lending,
+			withGPUs(p.Memory.Free, p.Devices, func(d scheduler.Device) uint64 { return d.Room }),
 			size(p.Disk.Free), linkText(p.Link), stateText(p), stepText(p), seenText(p), p.ID[max(0, len(p.ID)-8):]})
 		labels = labels || len(p.Labels) > 0
 	}
@@ -182,11 +189,49 @@ func labelList(labels map[string]string) []string {
 func gpuText(devices []scheduler.Device) string {
 	var gpus []string
 	for _, d := range devices {
-		if d.Kind == "gpu" {
+		switch {
+		case d.Kind != "gpu":
+		case d.Busy != "":
+			gpus = append(gpus, d.Name+" (busy)")
+		default:
 			gpus = append(gpus, d.Name)
 		}
 	}
 	return join(gpus, "-")
+}
+
+// withGPUs is memory of a machine, and of its GPUs where it has any whose memory is
+// known.
+func withGPUs(plain uint64, devices []scheduler.Device, of func(scheduler.Device) uint64) string {
+	var sum uint64
+	known := false
+	for _, d := range devices {
+		if d.Kind == "gpu" && d.Known {
+			sum, known = sum+of(d), true
+		}
+	}
+	if !known {
+		return size(plain)
+	}
+	return fmt.Sprintf("%s + %s GPU", size(plain), size(sum))
+}
+
+// printHeldBack says why machines lend nothing, or not all of their devices, for now.
+func printHeldBack(w io.Writer, peers []scheduler.PeerState) {
+	var lines []string
+	for _, p := range peers {
+		if p.Paused != "" {
+			lines = append(lines, fmt.Sprintf("%s lends nothing for now: %s", p.Name, p.Paused))
+		}
+		for _, d := range p.Devices {
+			if d.Busy != "" {
+				lines = append(lines, fmt.Sprintf("%s: nothing new goes to %s for now: %s", p.Name, d.ID, d.Busy))
+			}
+		}
+	}
+	if len(lines) > 0 {
+		fmt.Fprintf(w, "\n%s\n", strings.Join(lines, "\n"))
+	}
 }
 
 func printModels(w io.Writer, models []scheduler.ModelState, names map[string]string) {
@@ -230,18 +275,30 @@ func diskText(u scheduler.DiskUse) string {
 	return fmt.Sprintf("models %s, pulled and unfinished %s, %s free", of(u.Models, "RELAY_MODELS_MAX"), of(u.Cache, "RELAY_CACHE_MAX"), size(u.Free))
 }
 
+// runsText says where a model runs, or why it need not, or is not tried.
 func runsText(m scheduler.ModelState, names map[string]string) string {
-	var parts []string
+	var parts, parked []string
 	for _, r := range m.Replicas {
-		parts = append(parts, names[r.Peer]+": "+replicaText(r))
+		if !parkedOn(m, r.Peer) {
+			parts = append(parts, names[r.Peer]+": "+replicaText(r))
+		}
+	}
+	for _, p := range m.Parked {
+		parked = append(parked, names[p.Peer])
+	}
+	if len(parts) == 0 && m.Asleep {
+		parts = append(parts, "asleep")
+	}
+	if len(parked) > 0 {
+		parts = append(parts, "parked on "+strings.Join(parked, " and "))
 	}
 	return join(parts, "nowhere")
 }
 
 func replicaText(r scheduler.ReplicaState) string {
-	text := r.State
+	text := stageText(r)
 	if r.State == scheduler.StateReady {
-		text = "ready on " + r.Device
+		text = fmt.Sprintf("ready (%s)", wayText(r))
 	}
 	if r.InFlight != nil && *r.InFlight > 0 {
 		text += fmt.Sprintf(", %d in flight", *r.InFlight)

@@ -79,6 +79,22 @@ func ago(seconds float64) string {
 	return fmt.Sprintf("%d h ago", int(d.Hours()))
 }
 
+// lasting is how long something takes or has lasted, roughly.
+func lasting(seconds float64) string {
+	const day = 24 * 60 * 60
+	if seconds >= 100*day {
+		return "months"
+	}
+	d := time.Duration(seconds * float64(time.Second)).Round(time.Second)
+	switch {
+	case d < time.Minute:
+		return fmt.Sprintf("%ds", int(d.Seconds()))
+	case d < time.Hour:
+		return fmt.Sprintf("%dm%02ds", int(d.Minutes()), int(d.Seconds())%60)
+	}
+	return fmt.Sprintf("%dh%02dm", int(d.Hours()), int(d.Minutes())%60)
+}
+
 // clock is a moment that passed, with its date where that was another day.
 func clock(t, now time.Time) string {
 	if now.Sub(t) < 12*time.Hour || now.Format(time.DateOnly) == t.Format(time.DateOnly) {

@@ -6,7 +6,6 @@ import (
 	"io"
 	"strings"
 	"sync/atomic"
-	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/vbauerster/mpb/v8"
@@ -80,12 +79,11 @@ const (
 
 // progressText is what stands beside a bar.
 func progressText(p api.ProgressLine) string {
-	if p.Phase == "wait" && p.Why != "" {
-		why := []rune(p.Why)
-		if len(why) > shownWhy {
-			why = append(why[:shownWhy-1], '…')
-		}
-		return "waiting: " + string(why)
+	switch {
+	case p.Phase == "wait" && p.Why != "":
+		return "waiting: " + shortened(p.Why)
+	case p.Phase == "start":
+		return shortened(p.Why)
 	}
 	parts := []string{p.Phase}
 	if p.Total >= 0 {
@@ -95,7 +93,7 @@ func progressText(p api.ProgressLine) string {
 		parts = append(parts, size(uint64(p.Rate))+"/s")
 	}
 	if p.Left != nil {
-		parts = append(parts, leftText(*p.Left))
+		parts = append(parts, lasting(*p.Left)+" left")
 	}
 	var from []string
 	for _, f := range p.From {
@@ -112,20 +110,13 @@ func progressText(p api.ProgressLine) string {
 	return strings.TrimSpace(strings.Join(parts, "  "))
 }
 
-// leftText is how long something takes still, roughly.
-func leftText(seconds float64) string {
-	const day = 24 * 60 * 60
-	if seconds > 100*day {
-		return "months left"
+// shortened is what fits beside a bar.
+func shortened(text string) string {
+	runes := []rune(text)
+	if len(runes) > shownWhy {
+		runes = append(runes[:shownWhy-1], '…')
 	}
-	d := time.Duration(seconds * float64(time.Second)).Round(time.Second)
-	switch {
-	case d < time.Minute:
-		return fmt.Sprintf("%ds left", int(d.Seconds()))
-	case d < time.Hour:
-		return fmt.Sprintf("%dm%02ds left", int(d.Minutes()), int(d.Seconds())%60)
-	}
-	return fmt.Sprintf("%dh%02dm left", int(d.Hours()), int(d.Minutes())%60)
+	return string(runes)
 }
 
 // warn says what a command's outcome gives reason to warn of.

@@ -1,0 +1,93 @@
+package api
+
+import (
+	"context"
+	"io"
+	"net/http"
+
+	"relay/p2p"
+	"relay/scheduler"
+)
+
+// routeActs adds what is about where models run.
+func (c *Control) routeActs(mux *http.ServeMux) {
+	mux.HandleFunc("GET /v0/model/plan", atOnce(c, func(r *http.Request) (scheduler.PlanState, error) {
+		return c.Scheduler.Plan(r.URL.Query().Get("name"))
+	}))
+	for path, act := range map[string]scheduler.Act{"unload": scheduler.ActUnload, "retry": scheduler.ActRetry} {
+		mux.HandleFunc("POST /v0/model/"+path, atOnce(c, func(r *http.Request) (scheduler.Acted, error) {
+			var q NameRequest
+			if err := decodeBody(r.Body, &q); err != nil {
+				return scheduler.Acted{}, err
+			}
+			return c.Scheduler.Act(r.Context(), q.Name, act)
+		}))
+	}
+	mux.HandleFunc("POST /v0/model/load", inLines(c, func(ctx context.Context, body io.Reader, progress func(ProgressLine)) (scheduler.Acted, error) {
+		return c.actAndWait(ctx, body, scheduler.ActLoad, progress)
+	}))
+	mux.HandleFunc("POST /v0/model/restart", inLines(c, func(ctx context.Context, body io.Reader, progress func(ProgressLine)) (scheduler.Acted, error) {
+		return c.actAndWait(ctx, body, scheduler.ActRestart, progress)
+	}))
+}
+
+// WaitRequest names a model that is loaded or restarted.
+type WaitRequest struct {
+	Name string `json:"name"`
+	// NoWait has it answered as soon as the leader has taken it up; else once the
+	// model serves, or every replica was restarted.
+	NoWait bool `json:"no_wait,omitempty"`
+}
+
+func (c *Control) actAndWait(ctx context.Context, body io.Reader, act scheduler.Act, progress func(ProgressLine)) (scheduler.Acted, error) {
+	var q WaitRequest
+	if err := decodeBody(body, &q); err != nil {
+		return scheduler.Acted{}, err
+	}
+	before, err := c.Scheduler.Model(q.Name)
+	if err != nil {
+		return scheduler.Acted{}, err
+	}
+	var until awaited = served{}
+	if act == scheduler.ActRestart {
+		until = newRestarted(c, before)
+	}
+	acted, err := c.Scheduler.Act(ctx, q.Name, act)
+	if err != nil || q.NoWait || act == scheduler.ActRestart && !serves(before) {
+		return acted, err
+	}
+	acted.Model, err = c.await(ctx, before.UID, acted.Text, until, progress)
+	return acted, err
+}
+
+// actRequest is what peers ask of the leader of a model.
+type actRequest struct {
+	UID string        `json:"uid"`
+	Act scheduler.Act `json:"act"`
+}
+
+// actAnswer says in words what happens now.
+type actAnswer struct {
+	Text string `json:"text"`
+}
+
+// obey does what another peer asks of this one as a leader. That somebody waits for
+// a model any member may say, all else is for admins' machines.
+func (c *Control) obey(r *http.Request) (actAnswer, error) {
+	var q actRequest
+	if err := decodePeerBody(r.Body, &q); err != nil {
+		return actAnswer{}, err
+	}
+	from, _ := p2p.RemotePeer(r.Context())
+	switch q.Act {
+	case scheduler.ActWant:
+	case scheduler.ActLoad, scheduler.ActUnload, scheduler.ActRestart, scheduler.ActRetry:
+		if !c.isAdmin(from) {
+			return actAnswer{}, scheduler.Errorf(scheduler.NotAllowed, "only an admin's machine may have a model loaded, unloaded, restarted or tried again")
+		}
+	default:
+		return actAnswer{}, scheduler.Errorf(scheduler.InvalidRequest, "%.40q is nothing that the leader of a model can be asked for", q.Act)
+	}
+	text, err := c.Scheduler.Obey(from, q.UID, q.Act)
+	return actAnswer{text}, err
+}

@@ -1,0 +1,129 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"relay/scheduler"
+)
+
+func newModelPlan() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "plan NAME", Short: "Every way in which a model could run, and why it runs where it does",
+		Long: "Every way in which a model could run: what it would take, how fast it would be, how long its\nfile would be fetched, and why it is chosen or refused. " +
+			"Speeds are tokens a second of one request;\n~ stands before those of devices whose own speed is not known yet. What was measured when it ran\nthat way stands beside what is predicted.",
+		Args: exactly(1, "the name of a model"),
+	}
+	asJSON := jsonFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		p, err := ask[scheduler.PlanState](cmd.Context(), http.MethodGet, "/v0/model/plan?name="+url.QueryEscape(args[0]), nil)
+		if err != nil {
+			return err
+		}
+		if *asJSON {
+			return printJSON(cmd.OutOrStdout(), p)
+		}
+		printPlan(cmd.OutOrStdout(), p)
+		return nil
+	}
+	return cmd
+}
+
+func printPlan(w io.Writer, p scheduler.PlanState) {
+	if len(p.Ways) > 0 {
+		var rows [][]string
+		for _, way := range p.Ways {
+			mark := ""
+			if way.Chosen {
+				mark = "*"
+			}
+			measured := scheduler.MeasuredWay{}
+			if way.Measured != nil {
+				measured = *way.Measured
+			}
+			rows = append(rows, []string{mark, way.Name, way.Way, predictedMemory(way.Memory, measured.Memory),
+				predictedSpeed(way.Prefill, measured.Prefill, way.Guessed), predictedSpeed(way.Decode, measured.Decode, way.Guessed),
+				fetchText(way), verdictText(way)})
+		}
+		printTable(w, []string{"", "PEER", "WAY", "MEMORY", "PREFILL", "DECODE", "FETCH", "VERDICT"}, rows)
+		fmt.Fprintln(w)
+	}
+	if len(p.Refused) > 0 {
+		for _, r := range p.Refused {
+			fmt.Fprintf(w, "not on %s: %s\n", r.Name, r.Text)
+		}
+		fmt.Fprintln(w)
+	}
+	fmt.Fprintln(w, p.Text)
+}
+
+// predictedMemory is memory by device, with what was measured beside it.
+func predictedMemory(predicted, measured []scheduler.DeviceMemory) string {
+	taken := map[string]uint64{}
+	for _, d := range measured {
+		taken[d.Device] = d.Bytes
+	}
+	var parts []string
+	for _, d := range predicted {
+		text := d.Device
+		if d.Layers > 0 {
+			text += " " + plural(d.Layers, "layer")
+		}
+		text += " " + size(d.Bytes)
+		if was, ok := taken[d.Device]; ok {
+			text += fmt.Sprintf(" (measured %s)", size(was))
+		}
+		parts = append(parts, text)
+	}
+	return join(parts, "-")
+}
+
+// predictedSpeed is tokens a second, with what was measured beside them.
+func predictedSpeed(predicted, measured float64, guessed bool) string {
+	if predicted <= 0 {
+		return "-"
+	}
+	text := speedText(predicted)
+	if guessed {
+		text = "~" + text
+	}
+	if measured > 0 {
+		text += fmt.Sprintf(" (measured %s)", speedText(measured))
+	}
+	return text
+}
+
+func speedText(perSecond float64) string {
+	if perSecond >= 100 {
+		return fmt.Sprintf("%.0f", perSecond)
+	}
+	return fmt.Sprintf("%.1f", perSecond)
+}
+
+// fetchText is how long a peer would fetch the file.
+func fetchText(way scheduler.PlannedWay) string {
+	switch {
+	case way.Holds:
+		return "has it"
+	case way.Fetch == nil:
+		return "?"
+	}
+	return lasting(*way.Fetch)
+}
+
+// verdictText says whether a way is open, and why it is not.
+func verdictText(way scheduler.PlannedWay) string {
+	text := way.Verdict
+	if way.Runs {
+		text = "runs"
+	}
+	if way.Text == "" {
+		return text
+	}
+	return text + ": " + strings.TrimSuffix(way.Text, ".")
+}
