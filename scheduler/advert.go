@@ -148,6 +148,15 @@ func (l Lend) share(devices []Device, reserved map[string]uint64, own owned) {
 	}
 }
 
+// Of works out how much of each device a peer would lend that runs nothing yet.
+func (l Lend) Of(devices []Device) []Device {
+	devices = slices.Clone(devices)
+	if !l.None {
+		l.share(devices, nil, owned{})
+	}
+	return devices
+}
+
 // findDevices asks the engine and the machine's tools for GPUs, when it is time
 // to, and decides which of them are left to other programs.
 func (a *advertiser) findDevices(ctx context.Context, own owned) {

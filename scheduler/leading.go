@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -133,6 +134,7 @@ func (l *leading) adopt(v *view, m *modelView, claim leadership.Fence) {
 	if !known {
 		return
 	}
+	l.setbacks.Forget(m.uid)
 	l.demand.Adopt(m.uid, demand.Past{Asleep: current.Asleep, Extra: current.Extra})
 	for _, p := range current.Parked {
 		l.setbacks.Adopt(setback.Key{Peer: p.Peer, UID: m.uid}, p)
@@ -159,8 +161,9 @@ func (l *leading) order(v *view, m *modelView, claim leadership.Fence, now time.
 	}
 	snapshot := l.snapshot(v, m, now)
 	want := l.want(v, m, snapshot, now)
-	turn, standIn := turnOf(v, m, current, restart)
-	plan := l.place(m, snapshot, want, standIn)
+	plan, turn := l.placeRestart(current, restartOf(v, m, current, restart), func(more int) placement.Plan {
+		return l.place(m, snapshot, want, more)
+	})
 	past := l.demand.Past(m.uid)
 	order := Placement{Text: bounded(plan.Text, maxSentence), Reason: plan.Reason, Evict: want.Evict, Asleep: past.Asleep, Extra: past.Extra,
 		Final: plan.Final, Parked: bounded64(l.setbacks.Parked(m.uid)), Restart: restart, Turn: turn}
@@ -228,14 +231,11 @@ func (l *leading) want(v *view, m *modelView, s placement.Snapshot, now time.Tim
 	return l.demand.Look(m.uid, demand.Policy{Min: m.Min, Max: most, Pinned: m.Pinned}, running, ready, now)
 }
 
-// place chooses the peers; with standIn one more, which serves while the only
-// replica is restarted.
-func (l *leading) place(m *modelView, s placement.Snapshot, want demand.Want, standIn bool) placement.Plan {
+// place chooses the peers, for so many replicas more than are wanted.
+func (l *leading) place(m *modelView, s placement.Snapshot, want demand.Want, more int) placement.Plan {
 	model := placement.Model{
-		UID: m.uid, Name: m.shown, CID: m.CID, Bytes: m.size(), Shape: m.shape(), Want: want.Count, Only: m.Only, Evict: want.Evict, Fetch: true,
-	}
-	if standIn {
-		model.Want++
+		UID: m.uid, Name: m.shown, CID: m.CID, Bytes: m.size(), Shape: m.shape(), Want: want.Count + more, Only: m.Only, Evict: want.Evict,
+		Fetch: mayFetch(m.Model, s, want),
 	}
 	if want.Less != "" {
 		for i := range s.Peers {
@@ -247,10 +247,23 @@ func (l *leading) place(m *modelView, s placement.Snapshot, want demand.Want, st
 	}
 	plan := placement.Place(model, s)
 	if want.Count == 0 && len(plan.Orders) == 0 {
-		plan.Text = "model " + quoted(m.shown) + ": " + cmp.Or(want.Why, "it sleeps until it is asked for")
+		plan.Text = fmt.Sprintf("model %q: %s", m.shown, cmp.Or(want.Why, "it sleeps until it is asked for"))
 		plan.Reason, plan.Final = "", false
 	}
 	return plan
+}
+
+// mayFetch says whether peers without the files of a model may be told to fetch
+// them. They are not where a peer that has them is only in trouble for a moment, or
+// goes: it may well be back before they have come. Nor for load alone, unless
+// somebody said how far that may go.
+func mayFetch(m Model, s placement.Snapshot, want demand.Want) bool {
+	if want.Grow && m.Max == 0 {
+		return false
+	}
+	return !slices.ContainsFunc(s.Peers, func(p placement.Peer) bool {
+		return p.Holds && p.Alive && (p.Draining || p.Failed != "" && !p.Parked)
+	})
 }
 
 // again says whether a peer that failed is to try once more under a new order.

@@ -170,7 +170,7 @@ func (w *worker) reserve(r *run, e *engine, mayEvict bool) error {
 	for range maxEvictions {
 		goes, stays, ok := residency.Choose(w.residents(r), need, w.s.ledger.Free(), w.now())
 		if !ok {
-			return Errorf(NoCapacity, "%w%s", short, stayText(stays))
+			return Errorf(NoCapacity, "%w%s", short, staysText(stays))
 		}
 		for _, uid := range goes {
 			w.unload(uid, Errorf(Unloaded, "unloaded to make room for model %q", r.name), false)
@@ -188,7 +188,7 @@ func (w *worker) reserve(r *run, e *engine, mayEvict bool) error {
 const maxEvictions = 3
 
 // stayText says which models were not unloaded, and why.
-func stayText(stays []residency.Stay) string {
+func staysText(stays []residency.Stay) string {
 	if len(stays) == 0 {
 		return ""
 	}

@@ -2,7 +2,6 @@ package scheduler
 
 import (
 	"slices"
-	"strconv"
 	"time"
 
 	"relay/scheduler/placement"
@@ -74,61 +73,3 @@ func (v *view) snapshot(m *modelView, self string) placement.Snapshot {
 	}
 	return s
 }
-
-// turnOf says whose turn it is to restart: one peer after another, each once the
-// one before is ready again. Where the only replica has no room for two engines
-// another peer is to stand in first, if one can.
-func turnOf(v *view, m *modelView, current placementView, number uint64) (turn string, standIn bool) {
-	if number == 0 {
-		return "", false
-	}
-	var due []replicaView
-	ready := 0
-	for _, r := range m.replicas {
-		if !slices.Contains(current.Peers, r.peer) || !v.peer[r.peer].alive() {
-			continue
-		}
-		switch {
-		case r.State == StateReady && r.Restart >= number:
-			ready++
-		case r.State == StateReady:
-			ready++
-			due = append(due, r)
-		case r.State == StateLoading && current.Turn == r.peer && r.Restart < number:
-			return r.peer, ready < 1 && current.Restart == number && len(current.Peers) > 1 // It is at it.
-		}
-	}
-	if len(due) == 0 {
-		return "", false
-	}
-	slices.SortFunc(due, func(a, b replicaView) int { return slices.Index(current.Peers, a.peer) - slices.Index(current.Peers, b.peer) })
-	if current.Turn != "" && slices.ContainsFunc(due, func(r replicaView) bool { return r.peer == current.Turn }) {
-		return current.Turn, len(current.Peers) > max(1, m.Min) && ready <= 1
-	}
-	first := due[0]
-	if ready > 1 || roomForTwo(v, m, current, first.peer) {
-		return first.peer, false
-	}
-	if len(current.Peers) > 1 {
-		return first.peer, false // There is another, which does not serve yet; or nobody could stand in.
-	}
-	return "", true
-}
-
-// roomForTwo says whether a peer has memory for a second engine of a model.
-func roomForTwo(v *view, m *modelView, current placementView, peer string) bool {
-	p := v.peer[peer]
-	machine := v.machine(p, m.uid)
-	free := map[string]uint64{machine.Host.ID: machine.Host.Free}
-	for _, d := range machine.GPUs {
-		free[d.ID] = d.Free
-	}
-	for device, bytes := range current.way(peer, m.Model).Need() {
-		if bytes > free[device] {
-			return false
-		}
-	}
-	return true
-}
-
-func quoted(name string) string { return strconv.Quote(name) }

@@ -78,7 +78,10 @@ func lookAtDevices(cmd *cobra.Command, m machine) (deviceReport, error) {
 		return r, nil
 	}
 	r.Devices = scheduler.DevicesOf(devices)
-	r.Lent = lend.Of(available, 0)
+	r.Devices = lend.Of(r.Devices)
+	for _, d := range r.Devices {
+		r.Lent += d.Lent
+	}
 	return r, nil
 }
 
