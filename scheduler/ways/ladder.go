@@ -52,7 +52,7 @@ func (p *Pieces) Best(m *Machine, worst Verdict) (Way, Verdict, bool) {
 	var parts []Part
 	verdict, found := Never, false
 	for _, k := range kinds {
-		if len(m.GPUs) == 0 && k != CPU {
+		if len(m.GPUs) == 0 && k != CPU || found && !p.mayBeat(best.Decode, k, m) {
 			continue
 		}
 		w, v, ok := p.lowest(k, m, worst)
@@ -64,6 +64,21 @@ func (p *Pieces) Best(m *Machine, worst Verdict) (Way, Verdict, bool) {
 		}
 	}
 	return best, verdict, found
+}
+
+// mayBeat says whether a kind of way could be really faster than that: by what was
+// measured, or if everything lay on the fastest of its devices.
+func (p *Pieces) mayBeat(speed float64, k Kind, m *Machine) bool {
+	if slices.ContainsFunc(m.Seen, func(s Seen) bool { return s.Kind == k }) {
+		return true
+	}
+	fastest, _, _ := rates(&m.Host)
+	for i := range m.GPUs {
+		if decode, _, _ := rates(&m.GPUs[i]); k != CPU {
+			fastest = max(fastest, decode)
+		}
+	}
+	return Faster(perSecond(p.read(0, p.n+1, 0)/fastest), speed)
 }
 
 // lowest is a kind of way with the best verdict that it has, at most worst.

@@ -45,7 +45,7 @@ func (p *Pieces) cpuOnly(m *Machine, ram uint64) (Way, bool) {
 }
 
 func (p *Pieces) onCPU(m *Machine) Way {
-	p.parts = append(p.parts[:0], Part{hostID(m), p.n + 1, max(1, p.cpu)})
+	p.parts, p.where = append(p.parts[:0], Part{hostID(m), p.n + 1, max(1, p.cpu)}), p.where[:0]
 	return p.finish(m, CPU, 0)
 }
 
@@ -86,6 +86,7 @@ func (p *Pieces) oneGPU(m *Machine, v Verdict, ram uint64) (Way, bool) {
 }
 
 func (p *Pieces) allOn(m *Machine, gpu int) Way {
+	p.where = append(p.where[:0], gpu)
 	p.parts = append(p.parts[:0],
 		Part{m.GPUs[gpu].ID, p.n + 1, p.onGPU(0, p.n+1, 0) + p.shape.Compute},
 		Part{hostID(m), 0, p.inRAM(0, 0)})
@@ -96,6 +97,9 @@ func (p *Pieces) allOn(m *Machine, gpu int) Way {
 func (p *Pieces) gpus(m *Machine, v Verdict, ram uint64) (Way, bool) {
 	p.byRoom(m, v)
 	for k := 2; k <= len(p.order); k++ {
+		if p.onGPU(0, p.n+1, 0) > p.together(k) {
+			continue
+		}
 		if w, ok := p.over(m, GPUs, k, 0, ram); ok {
 			return w, true
 		}
@@ -120,6 +124,9 @@ func (p *Pieces) hybrid(m *Machine, v Verdict, ram uint64) (Way, bool) {
 
 // deepest is the first step towards RAM at which k GPUs hold the rest.
 func (p *Pieces) deepest(m *Machine, k int, ram uint64) (Way, bool) {
+	if len(m.Seen) == 0 && p.inRAM(0, 0)+p.all[p.n+1] > ram+p.together(k) {
+		return Way{}, false // Nor does any cut of it.
+	}
 	low, high := 1, p.depth()+1 // The step is in [low, high).
 	for end := high; low < high; {
 		t := (low + high) / 2
@@ -153,6 +160,14 @@ func (p *Pieces) byRoom(m *Machine, v Verdict) {
 	})
 }
 
+// together is what the k roomiest GPUs have beside their buffers.
+func (p *Pieces) together(k int) (bytes uint64) {
+	for _, i := range p.order[:k] {
+		bytes += p.room[i] - p.shape.Compute
+	}
+	return bytes
+}
+
 // take marks the k roomiest GPUs, so that they can be gone through in their own
 // order.
 func (p *Pieces) take(k int) {
@@ -165,8 +180,11 @@ func (p *Pieces) take(k int) {
 // holds says whether the k roomiest GPUs, filled one after the other, hold what a
 // step leaves to them.
 func (p *Pieces) holds(k, t int) bool {
-	p.take(k)
 	at, cpuExperts := p.step(t)
+	if p.onGPU(at, p.n+1, cpuExperts) > p.together(k) {
+		return false
+	}
+	p.take(k)
 	for i := range p.room {
 		if p.taken[i] {
 			at = p.fill(at, cpuExperts, p.room[i])
@@ -214,18 +232,22 @@ func (p *Pieces) cut(m *Machine, kind Kind, k, t int, ram uint64, even bool) (Wa
 			sum += float64(room - p.shape.Compute)
 		}
 	}
-	p.parts = p.parts[:0]
+	p.parts, p.where = p.parts[:0], p.where[:0]
 	at := first
 	for i, room := range p.room {
 		if !p.taken[i] {
 			continue
 		}
 		passed += float64(room - p.shape.Compute)
-		end := p.fill(at, cpuExperts, room)
+		end := at
 		if even {
-			end = min(end, p.nearest(first, cpuExperts, total*passed/sum))
+			end = max(at, p.nearest(first, cpuExperts, total*passed/sum))
+		}
+		if !even || p.onGPU(at, end, cpuExperts) > room-p.shape.Compute {
+			end = p.fill(at, cpuExperts, room)
 		}
 		if end > at {
+			p.where = append(p.where, i)
 			p.parts = append(p.parts, Part{m.GPUs[i].ID, end - at, p.onGPU(at, end, cpuExperts) + p.shape.Compute})
 			at = end
 		}
@@ -235,8 +257,8 @@ func (p *Pieces) cut(m *Machine, kind Kind, k, t int, ram uint64, even bool) (Wa
 	}
 	p.parts = append(p.parts, Part{hostID(m), first, p.inRAM(first, cpuExperts)})
 	w := p.finish(m, kind, cpuExperts)
-	for _, part := range w.Parts[:len(w.Parts)-1] {
-		if part.Bytes > p.room[m.gpu(part.Device)] {
+	for i, gpu := range p.where {
+		if w.Parts[i].Bytes > p.room[gpu] {
 			return Way{}, false
 		}
 	}
@@ -270,9 +292,10 @@ func (p *Pieces) finish(m *Machine, kind Kind, cpuExperts int) Way {
 	} else {
 		t.add(&m.Host, p.readInRAM(host.Layers, cpuExperts))
 		at := host.Layers
-		for _, part := range p.parts[:len(p.parts)-1] {
-			t.add(&m.GPUs[m.gpu(part.Device)], p.read(at, at+part.Layers, cpuExperts))
-			at += part.Layers
+		for i, gpu := range p.where {
+			end := at + p.parts[i].Layers
+			t.add(&m.GPUs[gpu], p.read(at, end, cpuExperts))
+			at = end
 		}
 	}
 	w.Decode, w.Prefill, w.Guessed = perSecond(t.decode), perSecond(t.prefill), t.guessed

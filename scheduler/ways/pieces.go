@@ -13,6 +13,7 @@ type Pieces struct {
 	all, experts, dense, working []uint64
 
 	parts []Part // of the way that is being tried
+	where []int  // which GPU each of its parts but the last is on
 	order []int  // GPUs by room
 	room  []uint64
 	taken []bool
