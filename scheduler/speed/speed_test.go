@@ -196,3 +196,48 @@ func TestConverges(t *testing.T) {
 		}
 	})
 }
+
+// TestAgreesWithWays: a sample of just what package ways predicts teaches
+// nothing new. So both see the same bytes on the same devices.
+func TestAgreesWithWays(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		shape := ways.Shape{Input: 1 << 20, Output: rapid.Uint64Range(1<<24, 1<<30).Draw(t, "output"), Compute: 1 << 20}
+		if rapid.Bool().Draw(t, "experts") {
+			shape.Experts = rapid.IntRange(1, 64).Draw(t, "of")
+			shape.Used = rapid.IntRange(1, shape.Experts).Draw(t, "used")
+		}
+		for range rapid.IntRange(1, 3).Draw(t, "runs") {
+			l := ways.Layers{Count: rapid.IntRange(1, 9).Draw(t, "layers"), Weights: rapid.Uint64Range(1<<24, 1<<30).Draw(t, "weights"), KV: 1 << 20}
+			if shape.Experts > 0 {
+				l.Experts = rapid.Uint64Range(0, l.Weights).Draw(t, "in experts")
+			}
+			shape.Layers = append(shape.Layers, l)
+		}
+		rate := rapid.Float64Range(1e9, 1e12)
+		before := map[string]speed.Rates{}
+		device := func(id string, gpu bool, memory uint64) ways.Device {
+			r := speed.Rates{Decode: rate.Draw(t, id), Prefill: rate.Draw(t, id), Samples: 1}
+			before[id] = r
+			return ways.Device{ID: id, GPU: gpu, Known: true, Lent: memory, Free: memory, Decode: r.Decode, Prefill: r.Prefill}
+		}
+		m := ways.Machine{Host: device(ways.HostID, false, 1<<40)}
+		for _, id := range []string{"CUDA0", "CUDA1"}[:rapid.IntRange(0, 2).Draw(t, "GPUs")] {
+			m.GPUs = append(m.GPUs, device(id, true, rapid.Uint64Range(0, shape.CPU()).Draw(t, "memory")))
+		}
+		way, _, ok := ways.Best(shape, m, ways.Fits)
+		if !ok {
+			t.Fatal("it does not fit in RAM")
+		}
+		const tokens = 1 << 20
+		after := speed.Share(way, shape, before, speed.Sample{
+			Tokens: tokens, TokenTime: seconds(tokens / way.Decode), Prompt: tokens, PromptTime: seconds(tokens / way.Prefill)})
+		for id, r := range after {
+			if !about(r.Decode, before[id].Decode) || !about(r.Prefill, before[id].Prefill) {
+				t.Fatalf("%s of %+v: %+v became %+v", id, way, before[id], r)
+			}
+		}
+		if maps.Equal(after, before) {
+			t.Fatalf("nothing was learnt of %+v", way)
+		}
+	})
+}
