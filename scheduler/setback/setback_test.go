@@ -3,6 +3,7 @@ package setback_test
 import (
 	"fmt"
 	"maps"
+	"math"
 	"reflect"
 	"slices"
 	"strings"
@@ -204,10 +205,10 @@ func TestSuccessors(t *testing.T) {
 func TestDelay(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		k := setback.Key{Peer: rapid.String().Draw(t, "peer"), UID: rapid.String().Draw(t, "uid")}
-		n := rapid.OneOf(rapid.IntRange(1, 20), rapid.Int()).Draw(t, "failures")
+		n := rapid.OneOf(rapid.IntRange(1, 20), rapid.Int(), rapid.SampledFrom([]int{math.MinInt, math.MaxInt})).Draw(t, "failures")
 		middle := 300 * time.Second
 		if n <= 9 {
-			middle = min(middle, time.Second<<max(0, n-1))
+			middle = min(middle, time.Second<<(max(n, 1)-1))
 		}
 		d := setback.Delay(k, n)
 		if d < middle*3/4 || d > middle*5/4 || d != setback.Delay(k, n) {
