@@ -105,7 +105,7 @@ func (b *Book) Adopt(uid string, p Past) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	p.Extra = max(0, min(p.Extra, maxExtra))
-	*b.row(uid) = row{Past: p, asked: b.row(uid).asked}
+	*b.row(uid) = row{Past: p}
 }
 
 // Past is what a successor has to know.

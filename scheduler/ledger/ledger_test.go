@@ -108,7 +108,7 @@ func TestMapsAreItsOwn(t *testing.T) {
 	lent["RAM"], need["RAM"], l.Of("a")["RAM"], l.Reserved()["RAM"], l.Free()["RAM"] = 1, 1, 1, 1, 1
 	has := bytes{"RAM": 5}
 	l.Adjust("a", has)
-	has["RAM"] = 1
+	has["RAM"], l.Of("a")["RAM"] = 1, 1
 	if l.Of("a")["RAM"] != 5 || l.Free()["RAM"] != 5 {
 		t.Errorf("%v of a, %v free", l.Of("a"), l.Free())
 	}

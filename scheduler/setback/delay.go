@@ -17,7 +17,7 @@ const (
 // tried again at once, and is the same for whoever asks.
 func Delay(k Key, failures int) time.Duration {
 	d := first
-	for range min(failures, 16) - 1 {
+	for range min(max(failures, 1), 16) - 1 {
 		d = min(2*d, longest)
 	}
 	h := fnv.New64a()

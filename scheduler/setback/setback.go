@@ -86,8 +86,9 @@ func New() *Book { return &Book{rows: map[Key]*row{}} }
 func (b *Book) Note(k Key, f Failure, now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	_, known := b.rows[k]
 	r := b.row(k)
-	if r.failures > 0 && f.Mark == r.mark || f.Mark != "" && f.Mark == r.mark {
+	if known && f.Mark == r.mark {
 		return
 	}
 	r.mark, r.well = f.Mark, time.Time{}
