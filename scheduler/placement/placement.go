@@ -231,12 +231,12 @@ func (p *planner) final() bool {
 			continue
 		}
 		if f := p.fileless(q); !q.Runs && f != hasFile {
-			if f == noRoom && p.fits(q, ways.Later) {
-				return false // Disks are emptied.
+			if (f == noRoom || f == unknownRoom) && p.fits(q, ways.Later) {
+				return false // Disks are emptied, and looked at.
 			}
 			continue
 		}
-		if could = true; !q.Parked && p.fits(q, ways.Later) {
+		if could = true; !q.Parked && (q.Runs || p.fits(q, ways.Later)) {
 			return false
 		}
 	}
