@@ -93,6 +93,26 @@ func TestWaysAndWants(t *testing.T) {
 		{"rather where none has to go", placement.Model{Evict: true, Fetch: true}, peers{peer("attic", 16, 4, idle(12), fast(1e12)), peer("den", 16, 16, disk(100))}, "den:cpu:fetch", "", false,
 			`model "qwen": goes to den (fetches the file, 16.0 GiB free of 16.0 GiB lent); 12.8 GiB needed`, nil},
 
+		{"placed there before what only runs", placement.Model{}, peers{peer("attic", 16, 0, runs), peer("den", 16, 16, placed)}, "den:cpu", "", false,
+			`model "qwen": goes to den (holds the file, 16.0 GiB free of 16.0 GiB lent); 12.8 GiB needed`, nil},
+		{"of two that are ready the one where it is placed", placement.Model{}, peers{peer("attic", 64, 64, ready), peer("den", 16, 0, ready, placed)}, "den:cpu", "", false,
+			`model "qwen": stays on den`, nil},
+		{"placed there without its file", placement.Model{Fetch: true}, peers{peer("attic", 64, 64), peer("den", 16, 16, disk(100), placed)}, "den:cpu:fetch", "", false,
+			`model "qwen": goes to den (fetches the file, 16.0 GiB free of 16.0 GiB lent); 12.8 GiB needed`, nil},
+		{"two wanted, idle models go for one", placement.Model{Want: 1, Evict: true},
+			peers{peer("attic", 16, 16), peer("den", 16, 4, idle(12), placed), peer("lab", 16, 4, idle(12), placed)}, "attic:cpu den:cpu", "", false,
+			`model "qwen": goes to attic (holds the file, 16.0 GiB free of 16.0 GiB lent) and den (holds the file, 4.0 GiB free of 16.0 GiB lent, unloads idle models); ` +
+				`12.8 GiB needed`, nil},
+		{"two wanted, one fetches", placement.Model{Want: 1, Fetch: true},
+			peers{peer("attic", 16, 16), peer("den", 16, 16, disk(100), fast(1e12)), peer("lab", 16, 16, disk(100), fast(1e12))}, "attic:cpu den:cpu:fetch", "", false,
+			`model "qwen": goes to attic (holds the file, 16.0 GiB free of 16.0 GiB lent) and den (fetches the file, 16.0 GiB free of 16.0 GiB lent); 12.8 GiB needed`, nil},
+		{"too small here, and another holder may come back", placement.Model{}, peers{peer("attic", 8, 8), peer("den", 32, 32, gone)}, "", "no_capacity", false,
+			`model "qwen": need 12.8 GiB, most free is 8.0 GiB on attic; no holder lends more than 8.0 GiB`,
+			[]string{"12.8 GiB needed, attic lends 8.0 GiB in all", "den does not answer"}},
+		{"too small here, and another is paused", placement.Model{}, peers{peer("attic", 8, 8), peer("den", 32, 32, pauses)}, "", "no_capacity", false,
+			`model "qwen": runs nowhere: 12.8 GiB needed, attic lends 8.0 GiB in all; den lends nothing for now: its owner plays a game`,
+			[]string{"12.8 GiB needed, attic lends 8.0 GiB in all", "den lends nothing for now: its owner plays a game"}},
+
 		{"only there", placement.Model{Only: "attic"}, peers{peer("attic", 16, 14), peer("den", 64, 64)}, "attic:cpu", "", false,
 			`model "qwen": goes to attic (holds the file, 14.0 GiB free of 16.0 GiB lent); 12.8 GiB needed; only on attic`,
 			[]string{"it may run only on attic, not on den"}},
@@ -166,6 +186,13 @@ func TestKeptWay(t *testing.T) {
 	plan := placement.Place(placement.Model{Name: "qwen", Shape: layered, Want: 1}, placement.Snapshot{Peers: []placement.Peer{p}})
 	if got, want := fmt.Sprintf("%+v", plan.Orders), fmt.Sprintf("%+v", []placement.Order{{Peer: "attic", Way: way}}); got != want {
 		t.Errorf("%s, want %s", got, want)
+	}
+}
+
+func TestLessThanNoneIsNone(t *testing.T) {
+	plan := placement.Place(placement.Model{Name: "qwen", Want: -1}, placement.Snapshot{Peers: []placement.Peer{peer("attic", 16, 16, ready, leaves)}})
+	if len(plan.Orders) > 0 || plan.Reason != "" {
+		t.Errorf("%+v", plan)
 	}
 }
 

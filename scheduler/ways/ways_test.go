@@ -123,6 +123,9 @@ func TestLadder(t *testing.T) {
 		{"two GPUs, not enough", dense(20), machine(ram(4, 4), gpu("CUDA0", 8, 8), gpu("CUDA1", 8, 8)),
 			"never: needs 21.5 GiB, CUDA0 lends 8.0 GiB in all", "never: needs 22.0 GiB, CUDA0 and CUDA1 lend 16.0 GiB in all",
 			"never: needs 8.8 GiB, RAM lends 4.0 GiB in all", "never: needs 22.8 GiB, RAM lends 4.0 GiB in all", ""},
+		{"a second GPU that helps little", dense(20), machine(ram(32, 32), gpu("CUDA0", 8, 8), gpu("CUDA1", 1.6, 1.6)),
+			"never: needs 21.5 GiB, CUDA0 lends 8.0 GiB in all", "never: needs 22.0 GiB, CUDA0 and CUDA1 lend 9.6 GiB in all",
+			"CUDA0:7:7.50 RAM:14:15.75", "RAM:21:22.75", ways.Hybrid},
 		{"one of two GPUs known", dense(20), machine(ram(4, 4), gpu("CUDA0", 8, 8), unknown(gpu("CUDA1", 8, 8))),
 			"never: needs 21.5 GiB, CUDA0 lends 8.0 GiB in all", "never: of its GPUs only the memory of CUDA0 is known",
 			"never: needs 15.8 GiB, RAM lends 4.0 GiB in all", "never: needs 22.8 GiB, RAM lends 4.0 GiB in all", ""},
@@ -170,6 +173,12 @@ func TestSeenCorrects(t *testing.T) {
 	}
 	if r := ways.Ladder(dense(10), m)[2]; parts(r.Way) != "CUDA0:9:9.50 RAM:2:3.75" {
 		t.Errorf("%+v", r)
+	}
+	// One that took less than was predicted goes where the prediction did not.
+	o := machine(ram(4.5, 4.5), gpu("CUDA0", 8, 8))
+	o.Seen = []ways.Seen{{Kind: ways.Hybrid, Parts: []ways.Part{{"CUDA0", 7, 7 * gib}, {"RAM", 4, 4 * gib}}}}
+	if w, _, _ := ways.Best(dense(10), o, ways.Fits); parts(w) != "CUDA0:7:7.00 RAM:4:4.00" {
+		t.Errorf("%+v", w)
 	}
 	// The same layers with other experts in RAM are another way.
 	n := machine(ram(32, 20), gpu("CUDA0", 8, 8))
