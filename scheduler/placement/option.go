@@ -46,8 +46,6 @@ func Options(m Model, s Snapshot) []Option {
 			switch o.Chosen = isPlanned && plan.Kind == r.Kind; {
 			case o.Chosen && q.Runs: // Its own memory is what is not free.
 				o.Rung = ways.Rung{Way: plan, Verdict: ways.Fits, Text: "runs"}
-			case o.Chosen:
-				o.Way = plan
 			case r.Verdict < worst:
 				o.Verdict, o.Reason, o.Text = worst, reason, text
 			}

@@ -68,20 +68,20 @@ func (p *planner) choose() (chosen []*seat, stand []*Peer) {
 	}
 	room := make([]seat, 0, len(p.peers))
 	seats := make([]*seat, 0, len(p.peers)) // Into room: they are lighter to sort.
-	ready := 0
-	add := func(running bool) {
+	seated := make([]bool, len(p.peers))
+	for g := range evicting + 1 {
+		if p.enough(g, seats) {
+			break
+		}
 		for i := range p.peers {
-			if q := &p.peers[i]; q.Runs == running {
-				if c, ok := p.seat(q); ok {
-					room = append(room, c)
-					seats = append(seats, &room[len(room)-1])
-					ready += one(q.Ready)
-				}
+			if seated[i] || g != evicting && p.groupOf(&p.peers[i]) != g {
+				continue
+			}
+			if c, ok := p.seat(&p.peers[i], g == evicting); ok {
+				room, seated[i] = append(room, c), true
+				seats = append(seats, &room[len(room)-1])
 			}
 		}
-	}
-	if add(true); ready < p.m.Want { // Else no other could come before them.
-		add(false)
 	}
 	slices.SortFunc(seats, func(a, b *seat) int {
 		return cmp.Or(byStanding(a, b), cmp.Compare(b.way.Decode, a.way.Decode), byRoom(a, b))
@@ -99,11 +99,44 @@ func (p *planner) choose() (chosen []*seat, stand []*Peer) {
 	return chosen, p.standIns(chosen)
 }
 
-func one(is bool) int {
-	if is {
-		return 1
+// group is when a peer is looked at. Laying a model out over devices takes a
+// while, and those of later groups come after those of earlier ones.
+type group int
+
+const (
+	running group = iota
+	holding       // Or placed there.
+	fetching
+	evicting // All that have no seat yet, if idle models go.
+)
+
+func (p *planner) groupOf(q *Peer) group {
+	switch {
+	case q.Runs:
+		return running
+	case q.Holds || q.Placed:
+		return holding
 	}
-	return 0
+	return fetching
+}
+
+// enough says that none of a group could come before the seats that are there.
+func (p *planner) enough(g group, seats []*seat) bool {
+	switch g {
+	case running:
+		return false
+	case holding: // One that is placed there comes before one that only runs.
+		ready := 0
+		for _, c := range seats {
+			if c.peer.Ready {
+				ready++
+			}
+		}
+		return ready >= p.m.Want
+	case evicting:
+		return !p.m.Evict || len(seats) >= p.m.Want
+	}
+	return len(seats) >= p.m.Want
 }
 
 // byStanding orders by what comes before speed.
@@ -130,9 +163,9 @@ func first(a, b bool) int {
 	return +1
 }
 
-// seat is how a peer would run the model now; ok is false where reject says why it
-// cannot.
-func (p *planner) seat(q *Peer) (c seat, ok bool) {
+// seat is how a peer would run the model now, or once idle models there are
+// unloaded; ok is false where it cannot.
+func (p *planner) seat(q *Peer, evicts bool) (c seat, ok bool) {
 	if p.unable(q) != able {
 		return c, false
 	}
@@ -145,11 +178,11 @@ func (p *planner) seat(q *Peer) (c seat, ok bool) {
 	case p.fileless(q) != hasFile:
 		return c, false
 	default:
-		c.way, _, ok = p.pieces.Best(&q.Machine, ways.Fits)
-		if c.evicts = !ok && p.m.Evict; c.evicts {
-			c.way, _, ok = p.pieces.Best(&q.Machine, ways.Evicts)
+		worst := ways.Fits
+		if c.evicts = evicts; evicts {
+			worst = ways.Evicts
 		}
-		if !ok {
+		if c.way, _, ok = p.pieces.Best(&q.Machine, worst); !ok {
 			return c, false
 		}
 	}
@@ -231,12 +264,12 @@ func (p *planner) final() bool {
 			continue
 		}
 		if f := p.fileless(q); !q.Runs && f != hasFile {
-			if f == noRoom && p.fits(q, ways.Later) {
-				return false // Disks are emptied.
+			if (f == noRoom || f == unknownRoom) && p.fits(q, ways.Later) {
+				return false // Disks are emptied, and looked at.
 			}
 			continue
 		}
-		if could = true; !q.Parked && p.fits(q, ways.Later) {
+		if could = true; !q.Parked && (q.Runs || p.fits(q, ways.Later)) {
 			return false
 		}
 	}

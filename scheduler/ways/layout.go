@@ -9,7 +9,7 @@ import (
 // not be used.
 func (d *Device) room(v Verdict) (bytes uint64, ok bool) {
 	switch {
-	case !d.Known || d.Busy != "" && v < Later:
+	case !d.Known || d.Lent == 0 || d.Busy != "" && v < Later:
 		return 0, false
 	case v == Fits:
 		return min(d.Free, d.Lent), true
