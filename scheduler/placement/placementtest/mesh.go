@@ -15,8 +15,8 @@ const (
 	gib = 1 << 30
 )
 
-// Mesh is n peers, most of them up: laptops, desktops with a GPU, and machines
-// with several. Some hold the file of the model that they are seen for, some run
+// Mesh is n peers, at most 1000, most of them up: laptops, desktops with a GPU, and machines
+// with several. Some hold the file of the model that they are seen for, none runs
 // it; something else runs on each.
 func Mesh(seed uint64, n int) placement.Snapshot {
 	r := rand.New(rand.NewPCG(seed, 1))
