@@ -173,6 +173,7 @@ func (e Engine) launch(ctx context.Context, s Spec) (*Process, error) {
 		return nil, err
 	}
 	p := newProcess(s, at, place, file)
+	p.metrics = e.flags["--metrics"]
 	if err := p.start(ctx, command, o); err != nil {
 		return nil, err
 	}
