@@ -87,7 +87,7 @@ func ReadGGUF(path string) (Header, error) {
 		Name: h.Name, Arch: h.Arch, Kind: string(h.Kind), Parameters: h.Params, Layers: int(h.Layers), TrainContext: int(h.ContextTrain),
 		Parts: h.Parts, Projector: h.Kind == gguf.KindProjector,
 		Need: func(context, slots int) (uint64, error) {
-			m, err := h.Memory(context, slots)
+			m, err := h.Memory(gguf.Serving{Context: context, Slots: slots})
 			return m.Total, err
 		},
 	}, nil
