@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -57,7 +58,7 @@ func newSimEngine() *cobra.Command {
 	f.StringArrayVar(&e.faults, "fault", nil, "a fault to have from the start, such as die:5; repeatable")
 	f.BoolVar(&e.quiet, "quiet", false, "no line per request")
 	f.StringVar(&e.refuse, "sim-refuse", "", "say this error and exit, as an engine that cannot load its model")
-	f.IntVar(&e.dieAfter, "sim-die-after", 0, "end as by a crash after so many requests")
+	f.IntVar(&e.dieAfter, "sim-die-after", 0, "end as by a crash when one request more than so many comes (the first that relay sends is its own)")
 	f.IntVar(&e.growMiB, "sim-grow", 0, "take so many MiB more with each request")
 	f.StringArrayVar(&e.load.devices, "sim-device", nil, "a pretended GPU, as ID:NAME:MIB; repeatable")
 	f.StringVar(&e.commit, "sim-commit", sim.Commit, "the llama.cpp commit that it says it is built from")
@@ -79,27 +80,30 @@ func newSimEngine() *cobra.Command {
 	for _, name := range passedOver {
 		f.String(name, "", "")
 		_ = f.MarkHidden(name) // it is there
-		f.Lookup(name).NoOptDefVal = " "
+	}
+	for _, name := range passedOverBare {
+		f.Bool(name, false, "")
+		_ = f.MarkHidden(name)
 	}
 	cmd.SetHelpFunc(e.help)
 	return cmd
 }
 
-// passedOver are options of llama-server that relay gives where a build has
-// them, and that mean nothing here.
-var passedOver = []string{"fit", "cache-ram", "ctx-checkpoints", "threads-http", "load-mode", "no-kv-unified", "no-slots", "no-ui", "jinja",
-	"offline", "log-colors", "log-prefix", "log-timestamps", "verbosity"}
+// passedOver and passedOverBare are options of llama-server, with a value and
+// without, that relay gives where a build has them, and that mean nothing here.
+var (
+	passedOver     = []string{"fit", "cache-ram", "ctx-checkpoints", "threads-http", "load-mode", "log-colors", "verbosity"}
+	passedOverBare = []string{"no-kv-unified", "no-slots", "no-ui", "jinja", "offline", "log-prefix", "log-timestamps"}
+)
 
 // help is the help, with llama-server's options in its own form behind it: relay
 // looks there for what a build can do.
 func (e *simEngine) help(cmd *cobra.Command, _ []string) {
 	out := cmd.OutOrStdout()
 	fmt.Fprintf(out, "%s\n\n%s\nOptions of llama-server:\n", cmd.Long, cmd.UsageString())
-	for _, name := range []string{"model", "alias", "host", "port", "ctx-size", "parallel", "threads", "metrics", "list-devices", "device", "n-gpu-layers",
-		"split-mode", "tensor-split", "n-cpu-moe"} {
-		fmt.Fprintf(out, "--%s\n", name)
-	}
-	for _, name := range passedOver {
+	own := []string{"model", "alias", "host", "port", "ctx-size", "parallel", "threads", "metrics", "list-devices", "device", "n-gpu-layers",
+		"split-mode", "tensor-split", "n-cpu-moe"}
+	for _, name := range slices.Concat(own, passedOver, passedOverBare) {
 		fmt.Fprintf(out, "--%s\n", name)
 	}
 }
@@ -198,11 +202,11 @@ func (e *simEngine) worsen(ctx context.Context, s *sim.Server) error {
 	}
 	var taken [][]byte
 	for n := 1; ; n++ {
-		if s.Wait(ctx, func(st sim.State) bool { return st.Finished+st.Cancelled+st.Struck >= n }) != nil {
+		if s.Wait(ctx, func(st sim.State) bool { return st.Requests >= n }) != nil {
 			return nil // it ends anyway
 		}
-		if e.dieAfter > 0 && n >= e.dieAfter {
-			return fmt.Errorf("requests < %d", e.dieAfter)
+		if e.dieAfter > 0 && n > e.dieAfter {
+			return fmt.Errorf("requests <= %d", e.dieAfter)
 		}
 		if e.growMiB > 0 {
 			more := make([]byte, e.growMiB<<20)
