@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"relay/llama"
 	"relay/llama/sim"
 )
 
@@ -106,6 +107,7 @@ func (e *simEngine) help(cmd *cobra.Command, _ []string) {
 	for _, name := range slices.Concat(own, passedOver, passedOverBare) {
 		fmt.Fprintf(out, "--%s\n", name)
 	}
+	fmt.Fprintln(out, strings.Join(llama.ArgNames(), ", "))
 }
 
 func (e *simEngine) run(cmd *cobra.Command) error {
