@@ -83,8 +83,8 @@ func (p llamaProcess) Device() string {
 	return "CPU"
 }
 
-// Used is what the engine says it has reserved, host memory under ways.HostID.
-func (p llamaProcess) Used() map[string]uint64 { return p.Report().Used(ways.HostID) }
+// Used is what the engine says it has reserved.
+func (p llamaProcess) Used() map[string]uint64 { return p.Report().Used() }
 
 func (p llamaProcess) Usage() (Usage, error) {
 	u, err := p.Process.Usage()

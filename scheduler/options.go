@@ -125,8 +125,8 @@ type Process interface {
 	Device() string
 	// PID is its process, 0 where there is none.
 	PID() int
-	// Used is the memory that it says it has reserved, in bytes by device; nil where
-	// it does not say.
+	// Used is the memory that it says it has reserved, in bytes by device; empty
+	// where it does not say.
 	Used() map[string]uint64
 	Usage() (Usage, error)
 	// Timings fails where the engine does not tell them.
