@@ -93,7 +93,10 @@ func TestAskNvidiaForLess(t *testing.T) {
 		"NVIDIA-SMI has failed": 1,
 	} {
 		n := 0
-		_, cards, err := askNvidia(t.Context(), func(context.Context, string, ...string) (string, error) { n++; return said, errors.New("exit status 9") })
+		_, cards, err := askNvidia(t.Context(), func(context.Context, string, ...string) (string, error) {
+			n++
+			return said, errors.New("exit status 9")
+		})
 		if err == nil || !strings.Contains(err.Error(), said) || cards != nil || n != calls {
 			t.Errorf("%q: %v, %v after %d calls", said, cards, err, n)
 		}
