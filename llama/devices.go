@@ -39,8 +39,6 @@ type Device struct {
 	// Unusable is why nothing can be placed on a GPU that is there, as part of a
 	// sentence; "" where it can.
 	Unusable string
-	// Note is what else a person should know of it, as part of a sentence.
-	Note string
 }
 
 // Own is what relay's own engines take of the GPUs, so that it is not held for
@@ -111,7 +109,7 @@ func (l Listing) Look(ctx context.Context, own Own) (devices []Device, troubles 
 		devices = append(devices, Device{
 			ID: printable(g.ID, 40), Name: printable(g.Name, 100), Kind: DeviceGPU, Total: g.Total, Free: g.Free, Known: g.Known,
 			UUID: printable(g.UUID, 60), Unified: g.Unified, Foreign: g.Foreign, ForeignKnown: g.ForeignKnown,
-			Unusable: printable(g.Unusable, 200), Note: g.Note,
+			Unusable: printable(g.Unusable, 200),
 		})
 	}
 	for i, t := range troubles {

@@ -35,10 +35,6 @@ func (p Probe) fit(cards []card, processes []process) []GPU {
 			// The engine counts what it took itself as it looked.
 			g.Free = min(c.free, g.Total)
 			g.Foreign, g.ForeignKnown = c.used-min(c.used, p.held(l.ID, c.uuid, processes)), true
-		case sure && !g.Known && c.total > 0:
-			g.Note = "what is free of its memory is not known"
-		case !g.Known:
-			g.Note = "its memory is not known"
 		}
 		list = append(list, g)
 	}
