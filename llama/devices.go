@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"math"
 	"os"
+	"os/exec"
 	"regexp"
 	"strconv"
 	"strings"
@@ -66,9 +67,10 @@ func HostDevice() Device {
 // Listing is the engine's own list of what it can compute on besides the CPU.
 // The zero value has nothing, as where there is no engine.
 type Listing struct {
-	gpus []gpu.Listed
-	said string // All that the engine wrote.
-	none string // Why there is no list.
+	asked bool // There is an engine.
+	gpus  []gpu.Listed
+	said  string // All that the engine wrote.
+	none  string // Why there is no list.
 }
 
 // List asks the engine for its list. That takes seconds on a machine with
@@ -76,13 +78,13 @@ type Listing struct {
 // until the hardware or the build changes.
 func (e Engine) List(ctx context.Context) (Listing, error) {
 	if !e.flags["--list-devices"] {
-		return Listing{none: "this build of llama.cpp does not list what it can use"}, nil
+		return Listing{asked: true, none: "this build of llama.cpp does not list what it can use"}, nil
 	}
 	out, err := ask(ctx, askTime, e.Server, "--list-devices")
 	if err != nil {
 		return Listing{}, fmt.Errorf("%w: %s cannot list its devices: %s", ErrEngine, e.Server, whatItSaid(out, err))
 	}
-	return Listing{gpus: parseDevices(out), said: out}, nil
+	return Listing{asked: true, gpus: parseDevices(out), said: out}, nil
 }
 
 // toolTime is how long a maker's tool may take to answer.
@@ -95,13 +97,10 @@ const toolTime = 8 * time.Second
 func (l Listing) Look(ctx context.Context, own Own) (devices []Device, troubles []string) {
 	host := HostDevice()
 	p := gpu.Probe{
-		Ask: func(ctx context.Context, program string, args ...string) (string, error) {
-			return ask(ctx, toolTime, program, args...)
-		},
-		Env: os.LookupEnv, Listed: l.gpus, Said: l.said, NoEngine: l.none, HostTotal: host.Total, HostFree: host.Free,
+		Ask: askTool, Env: os.LookupEnv, Listed: l.gpus, Said: l.said, NoEngine: l.none, HostTotal: host.Total, HostFree: host.Free,
 		Integrated: tegra(os.DirFS("/")), Own: own,
 	}
-	if l.gpus == nil && l.said == "" && l.none == "" {
+	if !l.asked {
 		p.NoEngine = "there is no llama.cpp here that could use it"
 	}
 	gpus, troubles := p.Look(ctx)
@@ -116,6 +115,15 @@ func (l Listing) Look(ctx context.Context, own Own) (devices []Device, troubles 
 		troubles[i] = printable(t, 200)
 	}
 	return append(devices, host), troubles
+}
+
+// askTool asks a maker's tool. That it is not there is told from that it does not
+// answer, also when the time is up.
+func askTool(ctx context.Context, program string, args ...string) (string, error) {
+	if _, err := exec.LookPath(program); err != nil {
+		return "", err
+	}
+	return ask(ctx, toolTime, program, args...)
 }
 
 // Devices lists and looks at once: GPUs first, host memory last. Without a GPU

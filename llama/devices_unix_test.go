@@ -84,12 +84,15 @@ echo '0, GPU-9a8b7c6d, 12288 MiB, 3000 MiB, 9100 MiB, NVIDIA GeForce RTX 3060'`,
 // A tool that hangs is killed with all that it started.
 func TestDevicesBesideAHangingTool(t *testing.T) {
 	fakeTools(t, map[string]string{"nvidia-smi": "sleep 600 & sleep 600"})
+	l := listing(t, oneCUDA)
 	begin := time.Now()
-	devices, troubles := listing(t, oneCUDA).Look(t.Context(), Own{})
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	devices, troubles := l.Look(ctx, Own{})
 	if len(devices) != 2 || devices[0].ForeignKnown || len(troubles) != 1 || !strings.Contains(troubles[0], "did not answer") {
 		t.Errorf("%+v, %q", devices, troubles)
 	}
-	if took := time.Since(begin); took > 4*toolTime {
+	if took := time.Since(begin); took > toolTime {
 		t.Errorf("it took %v", took)
 	}
 }
@@ -98,24 +101,20 @@ func TestDevicesBesideAHangingTool(t *testing.T) {
 // with the reason.
 func TestDevicesThatNoEngineCanUse(t *testing.T) {
 	fakeTools(t, map[string]string{"nvidia-smi": "echo '0, GPU-9a8b7c6d, [N/A], 12288, 3000, 9100, NVIDIA GeForce RTX 3060'"})
-	for why, l := range map[string]Listing{
-		"there is no llama.cpp here that could use it":          {},
-		"this build of llama.cpp has no CUDA":                   listing(t, "Available devices:\n  (none)"),
-		"this build of llama.cpp does not list what it can use": must(t, Engine{Server: "/nonexistent"}.List),
-		"CUDA does not start: no CUDA-capable device is found":  listing(t, "ggml_cuda_init: failed to initialize CUDA: no CUDA-capable device is found\nAvailable devices:"),
-	} {
-		devices, _ := l.Look(t.Context(), Own{})
-		if len(devices) != 2 || devices[0].ID != "nvidia0" || devices[0].Unusable != why || devices[0].UUID != "GPU-9a8b7c6d" {
-			t.Errorf("%s: %+v", why, devices)
-		}
-	}
-}
-
-func must(t *testing.T, list func(context.Context) (Listing, error)) Listing {
-	t.Helper()
-	l, err := list(t.Context())
+	tacit, err := Engine{Server: "/nonexistent"}.List(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	return l
+	for why, l := range map[string]Listing{
+		"there is no llama.cpp here that could use it":          {},
+		"this build of llama.cpp has no CUDA":                   listing(t, "Available devices:\n  (none)"),
+		"this build of llama.cpp does not list what it can use": tacit,
+		"this build of llama.cpp has no CUDA ":                  listing(t, ""),
+		"CUDA does not start: no CUDA-capable device is found":  listing(t, "ggml_cuda_init: failed to initialize CUDA: no CUDA-capable device is found\nAvailable devices:"),
+	} {
+		devices, _ := l.Look(t.Context(), Own{})
+		if len(devices) != 2 || devices[0].ID != "nvidia0" || devices[0].Unusable != strings.TrimSpace(why) || devices[0].UUID != "GPU-9a8b7c6d" {
+			t.Errorf("%s: %+v", why, devices)
+		}
+	}
 }

@@ -22,7 +22,8 @@ func (p Probe) fit(cards []card, processes []process) []GPU {
 		var c card
 		n, sure := found[i]
 		if sure {
-			c = cards[n]
+			// Whoever hides a GPU from CUDA does not want it used by other ways.
+			c, g.Unusable = cards[n], hides(hidden[n])
 			g.UUID = c.uuid
 		}
 		switch {
@@ -272,7 +273,7 @@ func (p Probe) rest(listed []Listed, same []int, found map[int]int, hidden map[i
 		}
 		switch {
 		case hidden[n] != "":
-			g.Unusable = hidden[n] + " hides it"
+			g.Unusable = hides(hidden[n])
 		case p.NoEngine != "":
 			g.Unusable = p.NoEngine
 		case c.divided:
@@ -283,6 +284,13 @@ func (p Probe) rest(listed []Listed, same []int, found map[int]int, hidden map[i
 		list = append(list, g)
 	}
 	return list
+}
+
+func hides(variable string) string {
+	if variable == "" {
+		return ""
+	}
+	return variable + " hides it"
 }
 
 // mayBeListed: one of the listed GPUs of which it is not sure which card it is

@@ -224,9 +224,11 @@ func TestLookTwoWays(t *testing.T) {
 	if !got[0].ForeignKnown || got[2].ForeignKnown {
 		t.Errorf("%+v", got)
 	}
-	// With Vulkan alone it is the tool's card all the same, also one that CUDA would hide.
-	got = look(t, Probe{Listed: listed[2:4], Env: env("CUDA_VISIBLE_DEVICES", "-1")}, map[string]string{"nvidia-smi --query-gpu": recorded(t, "nvidia_two.csv")})
-	if len(got) != 2 || got[0].UUID != uuid4090 || got[1].UUID != uuid3060 || got[0].Foreign != 5120*mib {
+	// With Vulkan alone it is the tool's card all the same, and one that is hidden
+	// from CUDA is left alone.
+	got = look(t, Probe{Listed: listed[2:4], Env: env("CUDA_VISIBLE_DEVICES", "1")}, map[string]string{"nvidia-smi --query-gpu": recorded(t, "nvidia_two.csv")})
+	if len(got) != 2 || got[0].UUID != uuid4090 || got[0].Unusable != "CUDA_VISIBLE_DEVICES hides it" ||
+		got[1].UUID != uuid3060 || got[1].Unusable != "" || got[1].Foreign != 11*mib {
 		t.Errorf("%+v", got)
 	}
 }
