@@ -104,7 +104,7 @@ func alike(a, b string) bool { return plain(a) == plain(b) && plain(a) != "" }
 // mayBe says whether a listed GPU may be the card by all that is known of both.
 func mayBe(l Listed, c card) bool {
 	switch b := backend(l.ID); {
-	case c.maker == nvidia && (b == "ROCm" || b == "MTL"), c.maker == amd && (b == "CUDA" || b == "MTL"), c.divided:
+	case c.maker == nvidia && (b == "ROCm" || b == "MTL"), c.maker == amd && (b == "CUDA" || b == "MTL"), c.divided, c.trouble != "":
 		return false
 	case c.name != "" && !alike(l.Name, c.name):
 		return false
@@ -276,6 +276,8 @@ func (p Probe) rest(listed []Listed, same []int, found map[int]int, hidden map[i
 			g.Unusable = hides(hidden[n])
 		case p.NoEngine != "":
 			g.Unusable = p.NoEngine
+		case c.trouble != "":
+			g.Unusable = "nvidia-smi says of it: " + c.trouble
 		case c.divided:
 			g.Unusable = "it is divided by MIG, and the engine lists none of its parts"
 		default:

@@ -176,6 +176,14 @@ func TestLookDivided(t *testing.T) {
 	expect(t, look(t, Probe{Listed: []Listed{{"CUDA0", other.Name, 81089 * mib, 80000 * mib, true}}}, answers), whole, divided)
 }
 
+// A card in trouble is not taken for the one that works.
+func TestLookInTrouble(t *testing.T) {
+	works := Listed{"CUDA0", "NVIDIA RTX A5000", 24240 * mib, 24000 * mib, true}
+	expect(t, look(t, Probe{Listed: []Listed{works}}, map[string]string{"nvidia-smi --query-gpu": recorded(t, "nvidia_lost.csv")}),
+		GPU{ID: "CUDA0", UUID: "GPU-aaaaaaaa-0000-4000-8000-000000000000", Name: works.Name, Total: works.Total, Free: works.Total, Known: true, Foreign: 3 * mib, ForeignKnown: true},
+		GPU{ID: "nvidia1", UUID: "GPU-bbbbbbbb-0000-4000-8000-000000000000", Name: works.Name, Unusable: "nvidia-smi says of it: GPU requires reset"})
+}
+
 // What is there and cannot be used is shown, and why.
 func TestLookUnusable(t *testing.T) {
 	answers := map[string]string{"nvidia-smi --query-gpu": recorded(t, "nvidia_two.csv"), "rocm-smi": recorded(t, "rocm.json")}
@@ -247,6 +255,7 @@ func FuzzLook(f *testing.F) {
 	f.Add(recorded(f, "nvidia_two.csv"), recorded(f, "rocm.json"), recorded(f, "nvidia_processes.csv"), "NVIDIA GeForce RTX 4090", uint64(24<<30), "0")
 	f.Add(recorded(f, "nvidia_mig.csv"), "", "", "NVIDIA H100 80GB HBM3", uint64(80<<30), "MIG-1")
 	f.Add(recorded(f, "nvidia_gb10.csv"), "", "", "NVIDIA GB10", uint64(0), "")
+	f.Add(recorded(f, "nvidia_lost.csv"), "", "", "NVIDIA RTX A5000", uint64(24<<30), "0")
 	f.Fuzz(func(t *testing.T, nvidia, rocm, processes, name string, total uint64, visible string) {
 		listed := []Listed{{"CUDA0", name, total, total, total > 0}, {"CUDA1", name, total, 0, total > 0}, {"Vulkan0", name, total, total, total > 0}, {"ROCm0", "AMD", total, 0, total > 0}}
 		p := Probe{Listed: listed, Env: env("CUDA_VISIBLE_DEVICES", visible), HostTotal: 16 * gib, HostFree: 8 * gib, Own: Own{PIDs: []int{4242}},

@@ -61,7 +61,7 @@ func TestParseNvidia(t *testing.T) {
 	}
 	// Trouble is not the same as having no memory of its own.
 	lost := parseNvidia(recorded(t, "nvidia_lost.csv"), allFields)
-	if len(lost) != 2 || lost[1].unified || lost[1].inUse || lost[1].name != "NVIDIA RTX A5000" {
+	if len(lost) != 2 || lost[1].unified || lost[1].inUse || lost[1].trouble != "GPU requires reset" || lost[0].trouble != "" || lost[1].name != "NVIDIA RTX A5000" {
 		t.Errorf("%+v", lost)
 	}
 	for _, nothing := range []string{"", "No devices were found\n", "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.\n", "a, b, c, d, e, f, g\n", "-1,,,,,,x\n"} {
