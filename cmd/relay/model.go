@@ -193,14 +193,20 @@ func runLines(m api.ModelShown, names map[string]string) []string {
 	var lines []string
 	for _, r := range m.Replicas {
 		text := fmt.Sprintf("%s: %s", names[r.Peer], replicaText(r))
-		if len(r.Memory) > 0 {
-			text += ", " + predictedMemory(r.Memory, nil)
+		if r.Message != "" && !parkedOn(m.ModelState, r.Peer) {
+			text += ": " + r.Message
 		}
 		if r.State == scheduler.StateReady && r.Waiting != nil {
 			text += fmt.Sprintf(", %d waiting, last served %s, resident %s", *r.Waiting, servedText(r), residentText(r))
 		}
 		if slices.Contains(m.Unanswered, r.Peer) {
 			text += ", did not answer"
+		}
+		if len(r.Memory) > 0 {
+			text += "; " + predictedMemory(r.Memory, nil)
+		}
+		if r.Way != "" && r.Device != "" {
+			text += "; computes on " + r.Device
 		}
 		lines = append(lines, text)
 	}
