@@ -34,7 +34,7 @@ func printWorkload(w io.Writer, models []scheduler.ModelState, names map[string]
 		if parkedOn(r.model, r.Peer) {
 			state = "parked"
 		}
-		rows = append(rows, []string{r.model.Name, names[r.Peer], wayText(r.ReplicaState), layersText(r.Memory), cmp.Or(r.Device, "-"), state,
+		rows = append(rows, []string{r.model.Name, names[r.Peer], cmp.Or(r.Way, "-"), layersText(r.Memory), cmp.Or(r.Device, "-"), state,
 			countText(r.InFlight), countText(r.Waiting), servedText(r.ReplicaState), residentText(r.ReplicaState)})
 	}
 	fmt.Fprintln(w)
