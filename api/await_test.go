@@ -22,9 +22,10 @@ type course struct {
 	steps []step
 	// ready is since when, after began, this peer's replica is there; negative for
 	// before.
-	ready time.Duration
-	acted []string
-	no    error // Of every act.
+	ready    time.Duration
+	acted    []string
+	no       error // Of every act until noLonger after began, where that is set.
+	noLonger time.Duration
 }
 
 // step is how the model is from a moment on, after began.
@@ -62,6 +63,9 @@ func (c *course) Workload() []scheduler.Workload {
 func (c *course) Act(_ context.Context, name string, act scheduler.Act) (scheduler.Acted, error) {
 	c.acted = append(c.acted, fmt.Sprint(act, " ", name))
 	m, _ := c.Model(name)
+	if c.noLonger > 0 && time.Since(c.began) >= c.noLonger {
+		return scheduler.Acted{Model: m, Text: "it is seen to"}, nil
+	}
 	return scheduler.Acted{Model: m, Text: "it is seen to"}, c.no
 }
 
@@ -156,6 +160,22 @@ func TestLoadsAreFollowed(t *testing.T) {
 					t.Errorf("after %s:\n%s", took, strings.Join(lines, "\n"))
 				}
 			})
+		})
+	}
+	for _, c := range []struct {
+		body        string
+		after, took time.Duration
+		want        string
+	}{
+		{`{"name":"m"}`, 5 * second, 5 * second, "it is seen to, 1 replicas"},
+		{`{"name":"m"}`, 0, leaderless, "superseded: den leads it"},
+		{`{"name":"m","no_wait":true}`, 5 * second, 0, "superseded: den leads it"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s := &course{steps: []step{{0, model("", "a ready")}}, no: scheduler.Errorf(scheduler.Superseded, "den leads it"), noLonger: c.after}
+			if lines, took := s.follow(t, "/v0/model/load", c.body); lines[len(lines)-1] != c.want || len(lines) > 2 || took != c.took {
+				t.Errorf("after %s: %q", took, lines)
+			}
 		})
 	}
 	synctest.Test(t, func(t *testing.T) {

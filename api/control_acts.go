@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"time"
 
 	"relay/p2p"
 	"relay/scheduler"
@@ -53,11 +54,41 @@ func (c *Control) actAndWait(ctx context.Context, body io.Reader, act scheduler.
 		until = newRestarted(c, before)
 	}
 	acted, err := c.Scheduler.Act(ctx, q.Name, act)
+	if leaderChanges(err) && !q.NoWait {
+		progress(underWay{phase: "wait", why: err.Error(), total: -1}.line())
+		acted, err = c.actOnceLed(ctx, q.Name, act)
+	}
 	if err != nil || q.NoWait || act == scheduler.ActRestart && !serves(before) {
 		return acted, err
 	}
 	acted.Model, err = c.await(ctx, before.UID, acted.Text, until, progress)
 	return acted, err
+}
+
+// actOnceLed asks the leader of a model for something as soon as it has one.
+func (c *Control) actOnceLed(ctx context.Context, name string, act scheduler.Act) (scheduler.Acted, error) {
+	again := time.NewTicker(time.Second)
+	defer again.Stop()
+	for began := time.Now(); ; {
+		select {
+		case <-again.C:
+		case <-ctx.Done():
+			return scheduler.Acted{}, ctx.Err()
+		}
+		if acted, err := c.Scheduler.Act(ctx, name, act); !leaderChanges(err) || time.Since(began) >= leaderless {
+			return acted, err
+		}
+	}
+}
+
+// leaderless is how long somebody who waits for a model waits for it to have a leader.
+const leaderless = 20 * time.Second
+
+// leaderChanges says whether what was asked of a leader failed because it leads no
+// more, or nobody does yet.
+func leaderChanges(err error) bool {
+	why := scheduler.ReasonOf(err)
+	return err != nil && (why == scheduler.ModelLoading || why == scheduler.Superseded)
 }
 
 // actRequest is what peers ask of the leader of a model.
