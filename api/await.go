@@ -128,7 +128,7 @@ type served struct{}
 func (served) there(_ context.Context, m *scheduler.ModelState) bool { return serves(*m) }
 
 func (served) refused(m scheduler.ModelState, still time.Duration, names map[string]string) error {
-	if still < nothingComes {
+	if still < nothingComes || m.Asleep && still < leaderless { // Its leader has not said anything yet.
 		return nil
 	}
 	return notServed(m, names)

@@ -114,6 +114,8 @@ func (c *course) follow(t *testing.T, path, body string) (lines []string, took t
 // A load is followed until the model serves, or until nothing has been under way for
 // long enough; what is said meanwhile is said once.
 func TestLoadsAreFollowed(t *testing.T) {
+	asleep := model("unloaded for another")
+	asleep.Asleep = true
 	parked := model("it is parked on attic", "a failed engine_failed")
 	parked.Parked = []scheduler.ParkedState{{Peer: "a", Text: "five times"}}
 	const second = time.Second
@@ -140,7 +142,8 @@ func TestLoadsAreFollowed(t *testing.T) {
 			[]string{"wait 0/-1 it is seen to", "start 0/-1 attic starts its engine", "it is seen to, 1 replicas"}, 31 * second, 30 * second},
 		"refused in words of another release": {[]step{{0, model("goes to den", "d refused colour")}}, `{"name":"m"}`,
 			[]string{"wait 0/-1 it is seen to", `no_capacity: model "m" on den: it said no`}, 6 * second, 5 * second},
-		"parked": {[]step{{0, parked}}, `{"name":"m"}`, []string{"wait 0/-1 it is seen to", "parked: it is parked on attic"}, 6 * second, 5 * second},
+		"never woken": {[]step{{0, asleep}}, `{"name":"m"}`, []string{"wait 0/-1 it is seen to", "no_capacity: unloaded for another"}, 21 * second, 20 * second},
+		"parked":      {[]step{{0, parked}}, `{"name":"m"}`, []string{"wait 0/-1 it is seen to", "parked: it is parked on attic"}, 6 * second, 5 * second},
 		"removed meanwhile": {[]step{{0, model("")}, {second, scheduler.ModelState{}}}, `{"name":"m"}`,
 			[]string{"wait 0/-1 it is seen to", "model_not_found: it is gone"}, 2 * second, second},
 		"not there":    {[]step{{0, scheduler.ModelState{}}}, `{"name":"m"}`, []string{"model_not_found: it is gone"}, 0, 0},
