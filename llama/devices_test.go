@@ -5,25 +5,27 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"relay/llama/gpu"
 )
 
 func TestParseDevices(t *testing.T) {
 	const mib = 1 << 20
 	for _, c := range []struct {
 		name, out string
-		want      []Device
+		want      []gpu.Listed
 	}{
 		{"none", "Available devices:\n  (none)\n", nil},
 		{"nothing", "", nil},
 		{"CUDA", "ggml_cuda_init: found 1 CUDA devices:\n  Device 0: NVIDIA H200 (1 MiB, 1 MiB free)\nAvailable devices:\n" +
 			"  CUDA0: NVIDIA H200 (143771 MiB, 143130 MiB free)\r\n",
-			[]Device{{ID: "CUDA0", Name: "NVIDIA H200", Kind: DeviceGPU, Total: 143771 * mib, Free: 143130 * mib, Known: true}}},
+			[]gpu.Listed{{ID: "CUDA0", Name: "NVIDIA H200", Total: 143771 * mib, Free: 143130 * mib, Known: true}}},
 		{"two, one unknown", "Available devices:\n  Vulkan0: AMD Radeon (RADV GFX1100) (0 MiB, 0 MiB free)\n  MTL0: Apple M2 (Pro) (16384 MiB, 16000 MiB free)\n",
-			[]Device{{ID: "Vulkan0", Name: "AMD Radeon (RADV GFX1100)", Kind: DeviceGPU}, {ID: "MTL0", Name: "Apple M2 (Pro)", Kind: DeviceGPU, Total: 16384 * mib, Free: 16000 * mib, Known: true}}},
+			[]gpu.Listed{{ID: "Vulkan0", Name: "AMD Radeon (RADV GFX1100)"}, {ID: "MTL0", Name: "Apple M2 (Pro)", Total: 16384 * mib, Free: 16000 * mib, Known: true}}},
 		{"more free than there is", "Available devices:\n  X: x (10 MiB, 20 MiB free)\n",
-			[]Device{{ID: "X", Name: "x", Kind: DeviceGPU, Total: 10 * mib, Free: 10 * mib, Known: true}}},
-		{"absurd", "Available devices:\n  X: x (99999999999999999999 MiB, 1 MiB free)\n", []Device{{ID: "X", Name: "x", Kind: DeviceGPU}}},
-		{"steering", "Available devices:\n  X: a\x1b[2Jb (1 MiB, 1 MiB free)\n", []Device{{ID: "X", Name: "a [2Jb", Kind: DeviceGPU, Total: mib, Free: mib, Known: true}}},
+			[]gpu.Listed{{ID: "X", Name: "x", Total: 10 * mib, Free: 10 * mib, Known: true}}},
+		{"absurd", "Available devices:\n  X: x (99999999999999999999 MiB, 1 MiB free)\n", []gpu.Listed{{ID: "X", Name: "x"}}},
+		{"steering", "Available devices:\n  X: a\x1b[2Jb (1 MiB, 1 MiB free)\n", []gpu.Listed{{ID: "X", Name: "a [2Jb", Total: mib, Free: mib, Known: true}}},
 	} {
 		if got := parseDevices(c.out); !slices.Equal(got, c.want) {
 			t.Errorf("%s: %+v", c.name, got)

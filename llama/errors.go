@@ -28,6 +28,8 @@ var (
 	ErrSpec = fault("invalid_request", "the engine was asked for something it cannot do")
 	// ErrArgument: an engine argument that a model record may not carry.
 	ErrArgument = fault("invalid_request", "engine argument not allowed")
+	// ErrVariable: a variable for the engine that a model record may not carry.
+	ErrVariable = fault("invalid_request", "engine variable not allowed")
 	// ErrSandbox: the sandbox that is required cannot be had here.
 	ErrSandbox = fault("engine_failed", "the engine cannot be sandboxed here")
 	// ErrState: the folder for sockets and logs cannot be used.

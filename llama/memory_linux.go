@@ -29,12 +29,15 @@ func cgroupMemoryIn(root fs.FS) (limit, left uint64, ok bool) {
 		if len(f) != 3 {
 			continue
 		}
-		var base, maxFile, usedFile, fileKey string
+		var base, usedFile, fileKey string
+		var limits []string
 		switch {
 		case f[0] == "0" && f[1] == "":
-			base, maxFile, usedFile, fileKey = "sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"
+			base, usedFile, fileKey = "sys/fs/cgroup", "memory.current", "inactive_file"
+			limits = []string{"memory.max", "memory.high"} // Above high it is slowed down until it gives memory back.
 		case strings.Contains(","+f[1]+",", ",memory,"):
-			base, maxFile, usedFile, fileKey = "sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"
+			base, usedFile, fileKey = "sys/fs/cgroup/memory", "memory.usage_in_bytes", "total_inactive_file"
+			limits = []string{"memory.limit_in_bytes"}
 		default:
 			continue
 		}
@@ -42,9 +45,11 @@ func cgroupMemoryIn(root fs.FS) (limit, left uint64, ok bool) {
 		// be the host's and lead nowhere; then only the root is there.
 		for dir := path.Clean("/" + f[2]); ; dir = path.Dir(dir) {
 			d := path.Join(base, dir)
-			if max, ok := readCount(root, path.Join(d, maxFile)); ok {
-				used, _ := readCount(root, path.Join(d, usedFile))
-				consider(max, used, readStat(root, path.Join(d, "memory.stat"), fileKey))
+			for _, file := range limits {
+				if max, ok := readCount(root, path.Join(d, file)); ok {
+					used, _ := readCount(root, path.Join(d, usedFile))
+					consider(max, used, readStat(root, path.Join(d, "memory.stat"), fileKey))
+				}
 			}
 			if dir == "/" {
 				break

@@ -27,6 +27,8 @@ func TestCgroupMemory(t *testing.T) {
 		{"limit above, less left below", files("proc/self/cgroup", "0::/a/b\n",
 			"sys/fs/cgroup/a/memory.max", "1000\n", "sys/fs/cgroup/a/memory.current", "950\n",
 			"sys/fs/cgroup/a/b/memory.max", "2000\n", "sys/fs/cgroup/a/b/memory.current", "100\n"), 1000, 50, true},
+		{"slowed down above less", files("proc/self/cgroup", "0::/a\n", "sys/fs/cgroup/a/memory.max", "1000\n", "sys/fs/cgroup/a/memory.high", "800\n",
+			"sys/fs/cgroup/a/memory.current", "600\n"), 800, 200, true},
 		{"over its limit", files("proc/self/cgroup", "0::/a\n", "sys/fs/cgroup/a/memory.max", "1000\n", "sys/fs/cgroup/a/memory.current", "1600\n"), 1000, 0, true},
 		{"in a container, the host's path", files("proc/self/cgroup", "0::/docker/xyz\n", "sys/fs/cgroup/memory.max", "1000\n", "sys/fs/cgroup/memory.current", "1\n"), 1000, 999, true},
 		{"version 1", files("proc/self/cgroup", "5:cpu:/x\n4:memory,hugetlb:/a\n",

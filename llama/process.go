@@ -28,6 +28,8 @@ const (
 // when Done is closed. Its methods may be called at any time by anybody.
 type Process struct {
 	name    string
+	kind    Kind
+	metrics bool // whether the engine was asked to keep counters
 	client  *client
 	journal *journal
 	log     *slog.Logger
@@ -53,7 +55,7 @@ func newProcess(s Spec, at endpoint, place socketPlace, file *logFile) *Process 
 		log = slog.New(slog.DiscardHandler)
 	}
 	return &Process{
-		name: s.Name, client: newClient(at, max(1, s.Slots)), journal: newJournal(file), log: log, place: place,
+		name: s.Name, kind: s.Kind, client: newClient(at, max(1, s.Slots)), journal: newJournal(file), log: log, place: place,
 		done: make(chan struct{}),
 	}
 }

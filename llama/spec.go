@@ -6,6 +6,7 @@ import (
 	"math"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
@@ -49,12 +50,27 @@ type Spec struct {
 	// Devices are the engine's own ids of the GPUs to use, in order; empty
 	// means none: everything on the CPU.
 	Devices []string
-	// GPULayers is how many layers go to Devices; < 0 means all. It counts
-	// only with Devices.
+	// GPULayers is how many layers go to Devices, the output layer counted; < 0
+	// means all. It counts only with Devices.
 	GPULayers int
+	// Split is how many of these layers go to each of Devices, in their order;
+	// the sum is GPULayers. Empty leaves it to the engine, which goes by how
+	// much memory is free at that moment.
+	Split []int
+	// CPUExperts is how many layers, counted from the first, keep their experts
+	// in host memory. It counts only with Devices.
+	CPUExperts int
 	// Args are further arguments from the model's record. They are checked
 	// against CheckArgs.
 	Args []string
+	// Env are variables from the model's record, as NAME=VALUE. They are checked
+	// against CheckEnv. What relay's own environment has of them stands.
+	Env []string
+	// OnGPU, where it is set, says whether a process holds memory of a GPU, for
+	// engines whose report does not tell where they compute; known is false
+	// where that cannot be seen. Start asks it about the engine once it is
+	// ready, with Devices alone.
+	OnGPU func(pid int) (on, known bool)
 
 	// RunDir is the process's own folder for its socket and log; it is made
 	// with mode 0700. Required. Two processes never share one.
@@ -97,7 +113,9 @@ func (s Spec) Validate() error {
 		return bad("the cache folder, %q, is not absolute", s.CacheDir)
 	case s.Context < 1 || s.Slots < 0 || s.Slots > 1024 || s.Context > math.MaxInt32/max(1, s.Slots):
 		return bad("%d slots of %d tokens", s.Slots, s.Context)
-	case s.CacheMiB < 0 || s.Threads < 0 || s.Threads > 4096:
+	case s.GPULayers > maxLayers || s.CPUExperts < 0 || s.CPUExperts > maxLayers:
+		return bad("%d layers on GPUs, the experts of %d in host memory", s.GPULayers, s.CPUExperts)
+	case s.CacheMiB < 0 || s.CacheMiB > math.MaxInt32 || s.Threads < 0 || s.Threads > 4096:
 		return bad("%d MiB of prompt cache, %d threads", s.CacheMiB, s.Threads)
 	}
 	if _, err := ParseSandboxMode(string(s.Sandbox)); err != nil {
@@ -108,12 +126,39 @@ func (s Spec) Validate() error {
 			return bad("the path of a further file, %q, is not absolute", f)
 		}
 	}
-	for _, d := range s.Devices {
-		if !deviceID.MatchString(d) {
+	for i, d := range s.Devices {
+		if !deviceID.MatchString(d) || d == "none" || slices.Contains(s.Devices[:i], d) {
 			return bad("device %q", printable(d, 60))
 		}
 	}
+	if err := s.checkSplit(); err != nil {
+		return err
+	}
+	if err := CheckEnv(s.Env); err != nil {
+		return err
+	}
 	return CheckArgs(s.Args)
+}
+
+// maxLayers is more layers than any model has: llama.cpp takes 512.
+const maxLayers = 4096
+
+// checkSplit says what is wrong with Split.
+func (s Spec) checkSplit() error {
+	if len(s.Split) == 0 {
+		return nil
+	}
+	sum := 0
+	for _, n := range s.Split {
+		if n < 0 || n > maxLayers {
+			return fmt.Errorf("%w: %d layers on one device", ErrSpec, n)
+		}
+		sum += n
+	}
+	if len(s.Split) != len(s.Devices) || sum != s.GPULayers || sum == 0 {
+		return fmt.Errorf("%w: %d layers on %d devices, split as %v", ErrSpec, s.GPULayers, len(s.Devices), s.Split)
+	}
+	return nil
 }
 
 // files are all files that the engine is to read.

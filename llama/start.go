@@ -147,7 +147,7 @@ func (e Engine) launch(ctx context.Context, s Spec) (*Process, error) {
 	home, _ := os.UserHomeDir() // none: nothing to keep libraries out of
 	o := order{
 		Args: args,
-		Env:  engineEnv(os.Environ(), box, cache),
+		Env:  withModelEnv(engineEnv(os.Environ(), box, cache), s.Env),
 		Dir:  box,
 		Policy: policy{
 			Mode: s.Sandbox, Program: e.Server, Read: s.files(), Write: []string{box},

@@ -288,7 +288,7 @@ func TestLogHoldsNoText(t *testing.T) {
 }
 
 func TestDevicesReal(t *testing.T) {
-	list, err := engine(t).Devices(t.Context())
+	list, err := engine(t).Devices(t.Context(), Own{})
 	if err != nil {
 		t.Fatal(err)
 	}

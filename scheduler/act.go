@@ -1,7 +1,14 @@
 package scheduler
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"time"
 
 	"github.com/libp2p/go-libp2p/core/peer"
 )
@@ -35,12 +42,126 @@ type Acted struct {
 // Act asks the leader of a model, named by name, uid or CID, for something. All
 // but ActWant are for admins' machines. Errors are of type *Error.
 func (s *Scheduler) Act(ctx context.Context, name string, act Act) (Acted, error) {
-	return Acted{}, Errorf(Internal, "not yet")
+	v := s.newView()
+	m := v.find(name)
+	if m == nil {
+		return Acted{}, &Error{Why: ModelNotFound, Message: fmt.Sprintf("no model %q in this mesh; %s", name, v.names()), Retry: RetryNever}
+	}
+	if act != ActWant {
+		if err := s.mayChangeModels(); err != nil {
+			return Acted{}, err
+		}
+	}
+	p, ok := v.placements[m.uid]
+	leader := v.peer[p.leader]
+	if !ok || !v.inForce(p) || !leader.alive() {
+		return Acted{}, &Error{Why: ModelLoading, Retry: RetryLater, RetryAfter: 5 * time.Second,
+			Message: fmt.Sprintf("model %q: its leader is being elected", m.shown)}
+	}
+	text, err := "", error(nil)
+	if leader.Self {
+		text, err = s.Obey(s.Mesh.Self(), m.uid, act)
+	} else {
+		text, err = s.tellLeader(ctx, leader, m.uid, act)
+	}
+	if err != nil {
+		return Acted{}, err
+	}
+	state, err := s.Model(m.uid)
+	return Acted{Model: state, Leader: leader.id, Text: text}, err
 }
+
+// ActRequest is what a peer asks of the leader of a model: the body of POST /act.
+type ActRequest struct {
+	UID string `json:"uid"`
+	Act Act    `json:"act"`
+}
+
+// ActAnswer says what happens now.
+type ActAnswer struct {
+	Text string `json:"text"`
+}
+
+const maxActAnswer = 64 << 10
+
+// tellLeader asks another peer.
+func (s *Scheduler) tellLeader(ctx context.Context, leader *peerView, uid string, act Act) (string, error) {
+	body, err := json.Marshal(ActRequest{uid, act})
+	if err != nil {
+		return "", err
+	}
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://peer/act", bytes.NewReader(body))
+	if err != nil {
+		return "", err
+	}
+	r.Header.Set("Content-Type", "application/json")
+	unreached := func(err error) error {
+		return &Error{Why: Unreachable, Retry: RetryLater, Message: fmt.Sprintf("%s, which leads the model, does not answer: %v", leader.Name, err), Err: err}
+	}
+	response, err := s.Mesh.Control(leader.ID).RoundTrip(r)
+	if err != nil {
+		return "", unreached(err)
+	}
+	defer response.Body.Close()
+	data, err := io.ReadAll(io.LimitReader(response.Body, maxActAnswer))
+	if err != nil {
+		return "", unreached(err)
+	}
+	if response.StatusCode != http.StatusOK {
+		var no struct {
+			Why     string `json:"reason"`
+			Message string `json:"message"`
+		}
+		if json.Unmarshal(data, &no) != nil || no.Message == "" || !slices.Contains(Reasons(), Reason(no.Why)) {
+			return "", Errorf(Internal, "%s, which leads the model, answered %s", leader.Name, response.Status)
+		}
+		return "", Errorf(Reason(no.Why), "%s: %s", leader.Name, bounded(no.Message, maxSentence))
+	}
+	var a ActAnswer
+	if err := json.Unmarshal(data, &a); err != nil {
+		return "", Errorf(Internal, "%s, which leads the model, answered what is no answer", leader.Name)
+	}
+	return bounded(a.Text, maxSentence), nil
+}
+
+// maxAsked bounds what is asked of a leader between two decisions.
+const maxAsked = 1024
 
 // Obey does what another peer asks of this one as the leader of a model; what
 // happens now is said in words. A peer that does not lead it refuses with
 // Superseded.
 func (s *Scheduler) Obey(from peer.ID, uid string, act Act) (string, error) {
-	return "", Errorf(Internal, "not yet")
+	v := s.newView()
+	m := v.model[uid]
+	if m == nil {
+		return "", Errorf(ModelNotFound, "there is no such model here")
+	}
+	if p, ok := v.placements[uid]; !ok || p.leader != s.self {
+		return "", Errorf(Superseded, "model %q is led by another peer by now", m.shown)
+	}
+	texts := map[Act]string{
+		ActWant: "it is to be loaded", ActLoad: "it is to be loaded", ActUnload: "it is unloaded once its requests are finished, and loaded again when somebody asks for it",
+		ActRestart: "its engines are started anew, one after another", ActRetry: "it is tried again where its engine failed",
+	}
+	text, ok := texts[act]
+	switch {
+	case !ok:
+		return "", Errorf(InvalidRequest, "%q is nothing that a model's leader does", act)
+	case act == ActUnload && m.kept():
+		return "", Errorf(InvalidRequest, "model %q is pinned, or is to have %d replicas at least: change that first (relay model set %s --pinned=false --min 0)", m.shown, m.Min, m.shown)
+	case act == ActRestart && !slices.ContainsFunc(m.replicas, func(r replicaView) bool { return r.State == StateReady && v.peer[r.peer].alive() }):
+		return "", Errorf(InvalidRequest, "model %q does not run: there is nothing to restart", m.shown)
+	}
+	l := s.lead
+	l.mu.Lock()
+	known := slices.Contains(l.asked, ask{uid, act})
+	if !known && len(l.asked) < maxAsked {
+		l.asked = append(l.asked, ask{uid, act})
+	}
+	l.mu.Unlock()
+	if act != ActWant {
+		s.log.Info("asked for", "model", m.shown, "act", string(act), "by", s.Mesh.NameOf(from))
+	}
+	s.wake()
+	return text, nil
 }

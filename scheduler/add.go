@@ -3,11 +3,13 @@ package scheduler
 import (
 	"cmp"
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
 	"time"
 
+	"relay/scheduler/ways"
 	"relay/store/content"
 )
 
@@ -28,12 +30,14 @@ type AddOptions struct {
 	Context   int      `json:"context,omitempty"`
 	Slots     int      `json:"slots,omitempty"`
 	Args      []string `json:"args,omitempty"`
+	// Env is for the engine's environment, NAME=VALUE.
+	Env []string `json:"env,omitempty"`
 }
 
 // servedOtherwise says whether something is asked for that a model is not.
 func (o AddOptions) servedOtherwise(m Model) bool {
 	return o.Kind != "" && o.Kind != m.Kind || o.Context != 0 && o.Context != m.Context ||
-		o.Slots != 0 && o.Slots != m.Slots || len(o.Args) > 0 && !slices.Equal(o.Args, m.Args)
+		o.Slots != 0 && o.Slots != m.Slots || len(o.Args) > 0 && !slices.Equal(o.Args, m.Args) || len(o.Env) > 0 && !slices.Equal(o.Env, m.Env)
 }
 
 // Outcome is a model that was added or pulled, and what that gives reason to warn
@@ -53,7 +57,7 @@ func (s *Scheduler) Add(ctx context.Context, o AddOptions, progress func(content
 	if err := CheckModelName(o.Name); err != nil {
 		return Outcome{}, err
 	}
-	if err := s.CheckArgs(o.Args); err != nil {
+	if err := errors.Join(s.CheckArgs(o.Args), s.CheckEnv(o.Env)); err != nil {
 		return Outcome{}, err
 	}
 	if err := o.resolve(); err != nil {
@@ -224,7 +228,7 @@ func (s *Scheduler) define(o AddOptions, f modelFiles) (Model, error) {
 		longest = defaultContext
 	}
 	m := Model{
-		Name: o.Name, Kind: cmp.Or(o.Kind, h.Kind, "chat"), Args: o.Args,
+		Name: o.Name, Kind: cmp.Or(o.Kind, h.Kind, "chat"), Args: o.Args, Env: o.Env,
 		Context: cmp.Or(o.Context, min(longest, defaultContext)), Slots: cmp.Or(o.Slots, s.DefaultSlots),
 		Arch: h.Arch, Parameters: h.Parameters, Layers: h.Layers, TrainContext: h.TrainContext,
 	}
@@ -240,17 +244,20 @@ func (s *Scheduler) define(o AddOptions, f modelFiles) (Model, error) {
 	if f.projectorPath != "" && m.Kind != "chat" {
 		return m, Errorf(InvalidRequest, "a projector is for a model that chats, and this one is to %s", m.Kind)
 	}
-	headers := []Header{h}
-	if f.projectorPath != "" { // One process reads both.
-		headers = append(headers, f.projector)
-	}
-	for _, h := range headers {
-		need, err := h.Need(m.Context, m.Slots)
-		if err != nil {
-			return m, Errorf(FileInvalid, "the memory that this model needs cannot be worked out: %w", err)
+	shape, err := h.Shape(m.Context, m.Slots, m.Args)
+	if err == nil && f.projectorPath != "" { // One process reads both.
+		var projector ways.Shape
+		if projector, err = f.projector.Shape(m.Context, m.Slots, nil); err == nil {
+			shape.Host += projector.CPU()
 		}
-		m.Need += need
 	}
+	if err == nil {
+		err = shape.Check()
+	}
+	if err != nil {
+		return m, Errorf(FileInvalid, "the memory that this model needs cannot be worked out: %w", err)
+	}
+	m.Shape, m.Need = &shape, shape.CPU()
 	return m, nil
 }
 

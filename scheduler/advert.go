@@ -3,11 +3,16 @@ package scheduler
 import (
 	"context"
 	"fmt"
+	"math"
 	"reflect"
+	"slices"
 	"sync"
 	"time"
 
+	"relay/llama/gpu"
 	"relay/p2p/membership"
+	"relay/scheduler/ways"
+	"relay/store"
 )
 
 const (
@@ -16,27 +21,30 @@ const (
 	// advertStep is the change of memory, as a share of what it was, that is
 	// worth telling the mesh.
 	advertStep = 0.05
-	// devicesEvery is how often the engine is asked for its devices.
-	devicesEvery = time.Minute
-	deviceTime   = 10 * time.Second
+	// deviceTime bounds the question which devices there are.
+	deviceTime = 40 * time.Second
 )
 
 // advertiser measures what this machine has and tells the mesh what it lends.
 type advertiser struct {
 	s *Scheduler
 
-	mu       sync.Mutex
-	current  Advert
-	devices  []Device
-	devError string
-	asked    time.Time
-	draining bool
-	told     Advert
-	toldAt   time.Time
-	now      chan struct{} // A reason to measure now.
+	mu        sync.Mutex
+	current   Advert
+	devices   []Device // The GPUs, as they were last found.
+	devError  string
+	watch     gpu.Watch
+	busy      map[string]*gpu.Busy
+	draining  bool
+	fetchRate float64
+	told      Advert
+	toldAt    time.Time
+	now       chan struct{} // A reason to measure now.
 }
 
-func newAdvertiser(s *Scheduler) *advertiser { return &advertiser{s: s, now: make(chan struct{}, 1)} }
+func newAdvertiser(s *Scheduler) *advertiser {
+	return &advertiser{s: s, busy: map[string]*gpu.Busy{}, now: make(chan struct{}, 1)}
+}
 
 // again has the machine measured now rather than at the next tick.
 func (a *advertiser) again() {
@@ -46,26 +54,39 @@ func (a *advertiser) again() {
 	}
 }
 
+// fetching notes what a pull gets, in bytes a second.
+func (a *advertiser) fetching(rate float64) {
+	if rate <= 0 {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.fetchRate = rate
+}
+
 // measure looks at the machine once and sets the ledger accordingly.
 func (a *advertiser) measure(ctx context.Context) error {
 	total, available, err := a.s.Memory()
 	if err != nil {
 		return fmt.Errorf("measure this machine's memory: %w", err)
 	}
-	a.askDevices(ctx)
+	own := a.s.work.own()
+	a.findDevices(ctx, own)
 	diskFree, diskTotal, err := a.s.Disk()
 	if err != nil {
 		a.s.log.Warn("disk not measured", "error", err)
 	} else {
 		a.s.measuredDisk(diskFree, diskTotal)
 	}
+	evictable := a.s.work.evictable()
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	next := Advert{
-		Total: total, Free: available, Cores: a.s.Cores, Devices: a.devices,
+		Total: total, Free: available, Cores: a.s.Cores, CoresLent: a.s.CoresLent, FetchRate: math.Round(a.fetchRate),
 		Settled: time.Since(a.s.started) >= settledAfter, Draining: a.draining,
 		DiskFree: diskFree, DiskTotal: diskTotal,
 	}
+	lends := false
 	switch {
 	case a.s.Engine == nil:
 		next.NoEngine = bounded(a.s.NoEngine, maxSentence)
@@ -73,47 +94,124 @@ func (a *advertiser) measure(ctx context.Context) error {
 		next.NoEngine = bounded(a.devError, maxSentence)
 	default:
 		next.Engine = a.s.Engine.Build()
-		next.Lent = a.s.Lend.Of(available, a.s.ledger.Reserved())
+		lends = !a.s.Lend.None
 	}
-	a.s.ledger.SetLent(next.Lent)
-	next.Room = a.s.ledger.Free()
+	host := Device{ID: ways.HostID, Name: "host memory", Kind: "ram", Total: total, Free: available, Known: true}
+	devices := append(slices.Clone(a.devices), host)
+	if lends {
+		a.s.Lend.share(devices, a.s.ledger.Reserved(), own)
+	}
+	lent := map[string]uint64{}
+	for _, d := range devices {
+		lent[d.ID] = d.Lent
+	}
+	a.s.ledger.SetLent(lent)
+	free := a.s.ledger.Free()
+	for i := range devices {
+		d := &devices[i]
+		rates := a.s.speeds.of(d.ID)
+		d.Room, d.Evictable, d.Decode, d.Prefill = free[d.ID], evictable[d.ID], rates.Decode, rates.Prefill
+	}
+	next.Devices = devices
+	next.Lent, next.Room = devices[len(devices)-1].Lent, devices[len(devices)-1].Room
 	a.current = next
 	return nil
 }
 
-// Of is how much is lent in all: what models hold already and what is free,
-// less the reserve, and never more than the owner allows.
-func (l Lend) Of(available, reserved uint64) uint64 {
-	if l.None {
-		return 0
+// share works out how much of each device is lent in all: what is not in use by
+// others, less what its owner keeps, and all together no more than the owner
+// allows, GPUs first. What models hold already counts as lent. Host memory is the
+// last of the devices.
+func (l Lend) share(devices []Device, reserved map[string]uint64, own owned) {
+	left := l.Bytes
+	for i := range devices {
+		d := &devices[i]
+		switch {
+		case d.Unusable != "" || d.Unified || !d.Known:
+			continue
+		case d.ID == ways.HostID:
+			// Memory that is mapped from files counts as available although the models of
+			// this peer are in it; what is their own does not.
+			d.Lent = d.Free + own.private
+			d.Lent -= min(d.Lent, l.Reserve)
+		case d.ForeignKnown:
+			d.Lent = d.Total - min(d.Total, d.Foreign)
+			d.Lent -= min(d.Lent, l.VRAMReserve)
+		default:
+			d.Lent = d.Free + min(own.Bytes[d.ID], reserved[d.ID])
+			d.Lent -= min(d.Lent, l.VRAMReserve)
+		}
+		if l.Bytes > 0 {
+			d.Lent = min(d.Lent, left)
+			left -= d.Lent
+		}
 	}
-	lent := available + reserved
-	lent -= min(lent, l.Reserve)
-	if l.Bytes > 0 {
-		lent = min(lent, l.Bytes)
-	}
-	return lent
 }
 
-func (a *advertiser) askDevices(ctx context.Context) {
-	if a.s.Engine == nil || time.Since(a.asked) < devicesEvery {
+// Of works out how much of each device a peer would lend that runs nothing yet.
+func (l Lend) Of(devices []Device) []Device {
+	devices = slices.Clone(devices)
+	if !l.None {
+		l.share(devices, nil, owned{})
+	}
+	return devices
+}
+
+// findDevices asks the engine and the machine's tools for GPUs, when it is time
+// to, and decides which of them are left to other programs.
+func (a *advertiser) findDevices(ctx context.Context, own owned) {
+	if a.s.Engine == nil {
+		return
+	}
+	now := gpu.Moment{Wall: time.Now(), Mono: time.Since(a.s.started)}
+	build := a.s.Engine.Build().Commit
+	a.mu.Lock()
+	due := a.watch.Due(now, build)
+	a.mu.Unlock()
+	if !due {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, deviceTime)
 	defer cancel()
-	devices, err := a.s.Engine.Devices(ctx)
+	devices, err := a.s.Engine.Devices(ctx, own.Own)
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.asked, a.devError = time.Now(), ""
 	if err != nil {
+		a.watch.Looked(now, build, len(a.devices) > 0)
 		a.devError = err.Error()
 		return
 	}
-	a.devices = nil
-	for _, d := range devices[:min(len(devices), maxListed)] {
+	a.devError, a.devices = "", nil
+	for _, d := range devices[:min(len(devices), maxListed-1)] {
+		if d.ID == ways.HostID {
+			continue // It is measured more often.
+		}
 		d.ID, d.Name, d.Kind = bounded(d.ID, membership.MaxNameLength), bounded(d.Name, maxModelName), bounded(d.Kind, maxModelName)
+		d.Busy = bounded(a.judge(d, now.Mono), maxSentence)
 		a.devices = append(a.devices, d)
 	}
+	a.watch.Looked(now, build, len(a.devices) > 0)
+}
+
+// judge says why nothing new is to go to a GPU, or "".
+func (a *advertiser) judge(d Device, now time.Duration) string {
+	b := a.busy[d.ID]
+	if b == nil {
+		b = &gpu.Busy{}
+		a.busy[d.ID] = b
+	}
+	busy := b.Look(d.Foreign, d.ForeignKnown, a.s.Lend.BusyIgnore, now)
+	switch {
+	case d.Unusable != "":
+		return d.Unusable
+	case !busy:
+		return ""
+	}
+	text := fmt.Sprintf("another program uses %s (%s of its memory)", d.ID, store.FormatBytes(d.Foreign))
+	if a.s.Lend.AutoPause {
+		a.s.work.pause(d.ID, Errorf(DeviceBusy, "unloaded because %s", text))
+	}
+	return text
 }
 
 // publish tells the mesh, when there is something to tell.
@@ -135,23 +233,32 @@ func (a *advertiser) publish() error {
 }
 
 func worthTelling(old, now Advert) bool {
-	for _, pair := range [][2]uint64{{old.Free, now.Free}, {old.Lent, now.Lent}, {old.Room, now.Room}} {
+	pairs := [][2]uint64{{old.Free, now.Free}, {old.Lent, now.Lent}, {old.Room, now.Room}}
+	for i, d := range now.Devices {
+		if i < len(old.Devices) {
+			o := old.Devices[i]
+			pairs = append(pairs, [2]uint64{o.Lent, d.Lent}, [2]uint64{o.Room, d.Room}, [2]uint64{o.Evictable, d.Evictable},
+				[2]uint64{uint64(o.Decode), uint64(d.Decode)}, [2]uint64{uint64(o.Prefill), uint64(d.Prefill)})
+		}
+	}
+	for _, pair := range pairs {
 		if more, less := max(pair[0], pair[1]), min(pair[0], pair[1]); float64(more-less) > advertStep*float64(more) {
 			return true
 		}
 	}
 	// What does not wobble is told at any difference.
 	for _, p := range []*Advert{&old, &now} {
-		p.Free, p.Lent, p.Room, p.DiskFree = 0, 0, 0, 0
-		p.Devices = withoutFree(p.Devices)
+		p.Free, p.Lent, p.Room, p.DiskFree, p.FetchRate = 0, 0, 0, 0, 0
+		p.Devices = steady(p.Devices)
 	}
 	return !reflect.DeepEqual(old, now)
 }
 
-func withoutFree(devices []Device) []Device {
+// steady leaves out what wobbles.
+func steady(devices []Device) []Device {
 	var list []Device
 	for _, d := range devices {
-		d.Free = 0
+		d.Free, d.Lent, d.Room, d.Evictable, d.Decode, d.Prefill, d.Foreign, d.ForeignKnown = 0, 0, 0, 0, 0, 0, 0, false
 		list = append(list, d)
 	}
 	return list

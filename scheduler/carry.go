@@ -158,7 +158,7 @@ func (s *Scheduler) TakeIn(from peer.ID, list []Carried) error {
 	for _, c := range list {
 		m := c.Model
 		m.BroughtBy = from.String()
-		if err := errors.Join(checkUID(c.UID), m.check(s.CheckArgs)); err != nil {
+		if err := errors.Join(checkUID(c.UID), m.check(s.CheckArgs, s.CheckEnv)); err != nil {
 			s.log.Warn("a model that was brought along is left out", "from", s.Mesh.NameOf(from), "error", err)
 			continue
 		}

@@ -30,11 +30,12 @@ func TestACordonedPeerKeepsItsModel(t *testing.T) {
 		bubble(t, 3, func(t *testing.T, c *cluster) {
 			order := c.byRank(uidOf("m"))
 			leader, on := order[0], order[1]
+			c.alone(on)
 			c.addModel("m", 1<<30, on)
 			c.pass(40 * time.Second)
 			c.say(on, said{cordoned: true})
 			c.pass(5 * time.Second)
-			for range 4 {
+			for range 3 {
 				on.engine.killAll()
 				c.pass(20 * time.Second)
 			}

@@ -94,6 +94,7 @@ func TestDrainEnds(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, peers, func(t *testing.T, c *cluster) {
 				on, asked := c.peers[0], c.peers[peers-1]
+				c.alone(on)
 				c.addModel("m", 1<<30, on)
 				c.pass(10 * time.Second)
 				route, err := on.s.Route(t.Context(), "m", nil) // Never done.
@@ -132,6 +133,7 @@ func TestCordon(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, c *cluster) {
 		order := c.byRank(uidOf("old"))
 		leader, on := order[0], order[1]
+		c.alone(on)
 		c.addModel("old", 1<<30, on)
 		c.pass(10 * time.Second)
 		c.say(on, said{cordoned: true})

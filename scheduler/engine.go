@@ -10,6 +10,7 @@ import (
 
 	"relay/llama"
 	"relay/llama/gguf"
+	"relay/scheduler/ways"
 )
 
 // LlamaEngine runs models on llama.cpp.
@@ -19,9 +20,7 @@ type LlamaEngine struct {
 	// RunDir holds a folder for each process, CacheDir what GPUs keep compiled.
 	RunDir, CacheDir string
 	Sandbox          llama.SandboxMode
-	// Threads is how many CPU threads one process uses; 0 means one for each core.
-	Threads int
-	Log     *slog.Logger
+	Log              *slog.Logger
 }
 
 // Build names the build.
@@ -30,8 +29,8 @@ func (e LlamaEngine) Build() Build {
 }
 
 // Devices lists what the engine sees, host memory last.
-func (e LlamaEngine) Devices(ctx context.Context) ([]Device, error) {
-	found, err := e.Found.Devices(ctx)
+func (e LlamaEngine) Devices(ctx context.Context, own Own) ([]Device, error) {
+	found, err := e.Found.Devices(ctx, llama.Own(own))
 	if err != nil {
 		return nil, err
 	}
@@ -42,7 +41,10 @@ func (e LlamaEngine) Devices(ctx context.Context) ([]Device, error) {
 func DevicesOf(found []llama.Device) []Device {
 	list := make([]Device, 0, len(found))
 	for _, d := range found {
-		list = append(list, Device{ID: d.ID, Name: d.Name, Kind: string(d.Kind), Total: d.Total, Free: d.Free, Known: d.Known})
+		list = append(list, Device{
+			ID: d.ID, Name: d.Name, Kind: string(d.Kind), Total: d.Total, Free: d.Free, Known: d.Known,
+			Unified: d.Unified, Unusable: d.Unusable, Note: d.Note, Foreign: d.Foreign, ForeignKnown: d.ForeignKnown, UUID: d.UUID,
+		})
 	}
 	return list
 }
@@ -52,11 +54,18 @@ func (e LlamaEngine) Start(ctx context.Context, l Launch) (Process, error) {
 	if err := checkUID(l.UID); err != nil { // It becomes the name of a folder.
 		return nil, err
 	}
-	p, err := e.Found.Start(ctx, llama.Spec{
+	spec := llama.Spec{
 		Name: l.Model.Name, Kind: llama.Kind(l.Model.Kind), Model: l.Path, Files: l.Files, Projector: l.Projector, Context: l.Model.Context, Slots: l.Model.Slots,
-		Threads: e.Threads, Args: l.Model.Args, RunDir: filepath.Join(e.RunDir, l.UID), CacheDir: e.CacheDir,
-		Sandbox: e.Sandbox, Logger: e.Log,
-	})
+		CPUExperts: l.Way.CPUExperts, Threads: l.Threads, Args: l.Model.Args, Env: l.Model.Env,
+		RunDir: filepath.Join(e.RunDir, l.instance()), CacheDir: e.CacheDir, Sandbox: e.Sandbox, Logger: e.Log,
+	}
+	for _, p := range l.Way.Parts {
+		if p.Device != ways.HostID && p.Layers > 0 {
+			spec.Devices, spec.Split = append(spec.Devices, p.Device), append(spec.Split, p.Layers)
+			spec.GPULayers += p.Layers
+		}
+	}
+	p, err := e.Found.Start(ctx, spec)
 	if err != nil {
 		return nil, err
 	}
@@ -74,6 +83,19 @@ func (p llamaProcess) Device() string {
 	return "CPU"
 }
 
+// Used is what the engine says it has reserved, host memory under ways.HostID.
+func (p llamaProcess) Used() map[string]uint64 { return p.Report().Used(ways.HostID) }
+
+func (p llamaProcess) Usage() (Usage, error) {
+	u, err := p.Process.Usage()
+	return Usage(u), err
+}
+
+func (p llamaProcess) Timings(ctx context.Context) (Timings, error) {
+	t, err := p.Process.Timings(ctx)
+	return Timings{Prompt: t.PromptTokens, Tokens: t.Tokens, PromptTime: t.PromptTime, TokenTime: t.TokenTime}, err
+}
+
 // ReadGGUF is Options.ReadHeader for files of llama.cpp.
 func ReadGGUF(path string) (Header, error) {
 	h, err := gguf.Read(path)
@@ -86,9 +108,18 @@ func ReadGGUF(path string) (Header, error) {
 	return Header{
 		Name: h.Name, Arch: h.Arch, Kind: string(h.Kind), Parameters: h.Params, Layers: int(h.Layers), TrainContext: int(h.ContextTrain),
 		Parts: h.Parts, Projector: h.Kind == gguf.KindProjector,
-		Need: func(context, slots int) (uint64, error) {
-			m, err := h.Memory(context, slots)
-			return m.Total, err
+		Shape: func(context, slots int, args []string) (ways.Shape, error) {
+			shape, err := h.Shape(gguf.Serving{Context: context, Slots: slots, Args: args})
+			return shapeOf(shape), err
 		},
 	}, nil
+}
+
+// shapeOf puts the engine's words for memory into those of plans.
+func shapeOf(s gguf.Shape) ways.Shape {
+	shape := ways.Shape{Input: s.Input, Output: s.Output, Tied: s.Tied, Experts: s.Experts, Used: s.Used, Compute: s.Compute, Host: s.Host}
+	for _, l := range s.Layers {
+		shape.Layers = append(shape.Layers, ways.Layers(l))
+	}
+	return shape
 }

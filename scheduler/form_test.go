@@ -29,7 +29,7 @@ func TestOnlyWhatNewUIDMakesIsAUID(t *testing.T) {
 	peer := newCluster(t, 1).peers[0]
 	defer peer.crash()
 	kinds := map[string]record.Kind{}
-	for _, k := range Kinds(func([]string) error { return nil }) {
+	for _, k := range Kinds(anything, anything) {
 		kinds[k.Name] = k
 	}
 	good := uidOf("m")
@@ -68,8 +68,7 @@ func TestOnlyWhatNewUIDMakesIsAUID(t *testing.T) {
 func TestSizesAreBounded(t *testing.T) {
 	good := Model{Name: "m", CID: "bafybeigdyrzt5sfp7udm7hu76uh7y26nf3efuylqabf3oclgtqy55fbzdi", Bytes: maxModelBytes, Kind: "chat", Context: 1, Slots: 1}
 	good.Projector = Root{good.CID, maxModelBytes}
-	any := func([]string) error { return nil }
-	if err := good.check(any); err != nil {
+	if err := good.check(anything, anything); err != nil {
 		t.Error(err)
 	}
 	for _, n := range []int64{-1, 0, maxModelBytes + 1, math.MaxInt64} {
@@ -77,7 +76,7 @@ func TestSizesAreBounded(t *testing.T) {
 		m.Bytes = n
 		p := good
 		p.Projector.Bytes = n
-		for _, err := range []error{m.check(any), p.check(any)} {
+		for _, err := range []error{m.check(anything, anything), p.check(anything, anything)} {
 			if !errors.Is(err, errForm) {
 				t.Errorf("%d: %v", n, err)
 			}
@@ -132,24 +131,43 @@ func TestAnErrorThatFitsNoRecord(t *testing.T) {
 	})
 }
 
+// What is lent of each device, by what its owner keeps and allows.
 func TestLend(t *testing.T) {
-	for _, test := range []struct {
-		lend                Lend
-		available, reserved uint64
-		want                uint64
+	ram := func(free uint64) Device { return Device{ID: "RAM", Kind: "ram", Total: 200, Free: free, Known: true} }
+	gpu := Device{ID: "CUDA0", Kind: "gpu", Total: 80, Free: 30, Known: true, Foreign: 20, ForeignKnown: true}
+	unseen := gpu // What others hold of it is not known.
+	unseen.ForeignKnown = false
+	unknown, unified, unusable := gpu, gpu, gpu
+	unknown.Known, unified.Unified, unusable.Unusable = false, true, "no build"
+	ours := owned{Own: Own{Bytes: map[string]uint64{"CUDA0": 25}}, private: 50}
+	reserved := map[string]uint64{"CUDA0": 25, "RAM": 90}
+	for name, test := range map[string]struct {
+		lend    Lend
+		devices []Device
+		own     owned
+		want    []uint64
 	}{
-		{Lend{None: true, Bytes: 5}, 100, 10, 0},
-		{Lend{}, 100, 0, 100},
-		{Lend{Reserve: 30}, 100, 0, 70},
-		{Lend{Reserve: 30}, 100, 50, 120},
-		{Lend{Reserve: 200}, 100, 50, 0},
-		{Lend{Bytes: 40}, 100, 0, 40},
-		{Lend{Bytes: 4000}, 100, 0, 100},
-		{Lend{Bytes: 4000, Reserve: 30}, 100, 0, 70},
-		{Lend{Bytes: 90, Reserve: 30}, 100, 50, 90},
+		"all of it":                 {Lend{}, []Device{ram(100)}, owned{}, []uint64{100}},
+		"less a reserve":            {Lend{Reserve: 30}, []Device{ram(100)}, owned{}, []uint64{70}},
+		"what runs counts as lent":  {Lend{Reserve: 30}, []Device{ram(100)}, ours, []uint64{120}},
+		"less than the reserve":     {Lend{Reserve: 300}, []Device{ram(100)}, ours, []uint64{0}},
+		"no more than allowed":      {Lend{Bytes: 40}, []Device{ram(100)}, owned{}, []uint64{40}},
+		"no more than there is":     {Lend{Bytes: 4000, Reserve: 30}, []Device{ram(100)}, owned{}, []uint64{70}},
+		"a GPU, less what others":   {Lend{VRAMReserve: 5}, []Device{gpu, ram(100)}, ours, []uint64{55, 150}},
+		"others that are not seen":  {Lend{VRAMReserve: 5}, []Device{unseen, ram(100)}, ours, []uint64{50, 150}},
+		"allowed in all, GPU first": {Lend{Bytes: 70}, []Device{gpu, ram(100)}, owned{}, []uint64{60, 10}},
+		"unknown is not lent":       {Lend{}, []Device{unknown, unified, unusable, ram(100)}, owned{}, []uint64{0, 0, 0, 100}},
 	} {
-		if got := test.lend.Of(test.available, test.reserved); got != test.want {
-			t.Errorf("%+v of %d and %d reserved: %d, want %d", test.lend, test.available, test.reserved, got, test.want)
+		test.lend.share(test.devices, reserved, test.own)
+		var got []uint64
+		for _, d := range test.devices {
+			got = append(got, d.Lent)
 		}
+		if !slices.Equal(got, test.want) {
+			t.Errorf("%s: %d, want %d", name, got, test.want)
+		}
+	}
+	if got := (Lend{None: true}).Of([]Device{ram(100)}); got[0].Lent != 0 {
+		t.Errorf("nothing is to be lent: %d", got[0].Lent)
 	}
 }

@@ -12,6 +12,8 @@ import (
 
 	"relay/p2p/membership"
 	"relay/p2p/record"
+	"relay/scheduler/setback"
+	"relay/scheduler/ways"
 )
 
 // The record kinds of this package.
@@ -26,6 +28,8 @@ const (
 	KindReplica = "replica"
 	// KindPlacement: one per model, by its leader; the payload is a Placement.
 	KindPlacement = "placement"
+	// KindMeasured: one per (peer, model), by the peer; the payload is a Measured.
+	KindMeasured = "measured"
 )
 
 // Model is the payload of a model record: what its content is, and how to serve it.
@@ -58,8 +62,29 @@ type Model struct {
 	BroughtBy string `cbor:"14,keyasint,omitempty"`
 	// Projector is the content by which a chat model reads images; most have none.
 	Projector Root `cbor:"15,keyasint,omitempty"`
-	// Pinned: relay deletes no copy of it to make room.
+	// Pinned: relay deletes no copy of it to make room, and keeps one replica loaded.
 	Pinned bool `cbor:"16,keyasint,omitempty"`
+	// Shape is what a replica takes, piece by piece; Need is its sum on a CPU. Models
+	// that were added by older peers have none, and run on CPUs only.
+	Shape *ways.Shape `cbor:"17,keyasint,omitempty"`
+	// Min and Max are the replicas that were asked for, 0 where nothing was said.
+	Min int `cbor:"18,keyasint,omitempty"`
+	Max int `cbor:"19,keyasint,omitempty"`
+	// Only is the id of the one peer that it may run on, or empty.
+	Only string `cbor:"20,keyasint,omitempty"`
+	// IdleUnload is after how many seconds without a request a replica is unloaded; 0
+	// is never.
+	IdleUnload int64 `cbor:"21,keyasint,omitempty"`
+	// Env is for the engine's environment, NAME=VALUE, each from the allow-list.
+	Env []string `cbor:"22,keyasint,omitempty"`
+}
+
+// shape is what a replica takes.
+func (m Model) shape() ways.Shape {
+	if m.Shape == nil {
+		return ways.Shape{Host: m.Need}
+	}
+	return *m.Shape
 }
 
 // Root is one content, by its CID and length.
@@ -88,11 +113,16 @@ func (m Model) size() (n int64) {
 // has says whether a content is one of the model's.
 func (m Model) has(cid string) bool { return cid != "" && (cid == m.CID || cid == m.Projector.CID) }
 
-// servedAs says whether a replica of one is a replica of the other.
+// servedAs says whether a replica of one is a replica of the other: where and how
+// many there are to be makes no difference to it.
 func (m Model) servedAs(o Model) bool {
-	m.Pinned = o.Pinned
+	m.Pinned, m.Min, m.Max, m.Only, m.IdleUnload = o.Pinned, o.Min, o.Max, o.Only, o.IdleUnload
 	return reflect.DeepEqual(m, o)
 }
+
+// kept says that its replicas are not unloaded, neither for others nor because
+// nobody asks.
+func (m Model) kept() bool { return m.Pinned || m.Min > 0 }
 
 // Advert is the payload of what a peer lends.
 type Advert struct {
@@ -115,6 +145,12 @@ type Advert struct {
 	// DiskFree and DiskTotal are of the folder for models, in bytes.
 	DiskFree  uint64 `cbor:"11,keyasint,omitempty"`
 	DiskTotal uint64 `cbor:"12,keyasint,omitempty"`
+	// CoresLent are the cores that models may keep busy.
+	CoresLent int `cbor:"13,keyasint,omitempty"`
+	// FetchRate is what the last pull got, in bytes a second; 0 before the first.
+	FetchRate float64 `cbor:"14,keyasint,omitempty"`
+	// Paused says why its owner has it lend nothing for now.
+	Paused string `cbor:"15,keyasint,omitempty"`
 }
 
 // Device is memory that a model can be placed in.
@@ -137,6 +173,18 @@ type Device struct {
 	// learnt from the engine's own timings; 0 until they are known.
 	Decode  float64 `cbor:"11,keyasint,omitempty" json:"decode_bps,omitempty"`
 	Prefill float64 `cbor:"12,keyasint,omitempty" json:"prefill_bps,omitempty"`
+	// Unified: it has no memory of its own and computes in the host's. Unusable says
+	// why nothing can be placed on a GPU that is there; Note what else a person should
+	// know.
+	Unified  bool   `cbor:"13,keyasint,omitempty" json:"unified,omitempty"`
+	Unusable string `cbor:"14,keyasint,omitempty" json:"unusable,omitempty"`
+	Note     string `cbor:"15,keyasint,omitempty" json:"note,omitempty"`
+	// Foreign is what programs that are not relay's hold of a GPU's memory; it means
+	// nothing unless ForeignKnown. It stays on its machine: others are told Busy.
+	Foreign      uint64 `cbor:"-" json:"foreign"`
+	ForeignKnown bool   `cbor:"-" json:"foreign_known"`
+	// UUID is the maker's own id of a GPU, which stays on its machine too.
+	UUID string `cbor:"-" json:"uuid,omitempty"`
 }
 
 // Build is one build of the engine.
@@ -180,6 +228,34 @@ type Replica struct {
 	Rank  uint64 `cbor:"6,keyasint"`
 	// LoadMS is how long it took from the start to the first token.
 	LoadMS int64 `cbor:"7,keyasint,omitempty"`
+	// Way is how it runs, and Parts what is reserved for it.
+	Way   string      `cbor:"8,keyasint,omitempty"`
+	Parts []ways.Part `cbor:"9,keyasint,omitempty"`
+	// Stage is what it is at while it loads, with Done of Total bytes of a fetch.
+	Stage string `cbor:"10,keyasint,omitempty"`
+	Done  int64  `cbor:"11,keyasint,omitempty"`
+	Total int64  `cbor:"12,keyasint,omitempty"`
+	// Load is pressed where requests have waited for a minute, quiet where there was
+	// none for ten.
+	Load string `cbor:"13,keyasint,omitempty"`
+	// Restart is the number of the last restart that it has been through.
+	Restart uint64 `cbor:"14,keyasint,omitempty"`
+}
+
+// The stages of a replica that loads, and the loads of one that is ready.
+const (
+	StageFetching = "fetching"
+	StageStarting = "starting"
+	LoadPressed   = "pressed"
+	LoadQuiet     = "quiet"
+)
+
+// Measured is the payload of what the engine on one peer took and did when it last
+// served a model, each way once. It outlives the replica.
+type Measured struct {
+	// Served is of what was served: figures of another definition say nothing.
+	Served string      `cbor:"1,keyasint"`
+	Seen   []ways.Seen `cbor:"2,keyasint,omitempty"`
 }
 
 // Placement is the payload of a leader's order, and its claim to lead.
@@ -192,25 +268,54 @@ type Placement struct {
 	Reason string `cbor:"3,keyasint,omitempty"`
 	// Was are the peers that it ran on last, where Peers is empty.
 	Was []string `cbor:"4,keyasint,omitempty"`
+	// Ways are how it runs on each of Peers; older peers write and read none, and run
+	// it on the CPU.
+	Ways []ways.Way `cbor:"5,keyasint,omitempty"`
+	// Evict: idle models may be unloaded for it.
+	Evict bool `cbor:"6,keyasint,omitempty"`
+	// Asleep: it is unloaded until somebody asks for it.
+	Asleep bool `cbor:"7,keyasint,omitempty"`
+	// Final: nothing but a person changes that it runs nowhere.
+	Final bool `cbor:"8,keyasint,omitempty"`
+	// Extra are the replicas that load has brought about.
+	Extra int `cbor:"9,keyasint,omitempty"`
+	// Parked are the peers on which it is not tried any more.
+	Parked []setback.Parked `cbor:"10,keyasint,omitempty"`
+	// Restart is the number of the last restart that was asked for, Turn the peer that
+	// is to do it now.
+	Restart uint64 `cbor:"11,keyasint,omitempty"`
+	Turn    string `cbor:"12,keyasint,omitempty"`
+}
+
+// way is how a peer is to run it.
+func (p Placement) way(peer string, m Model) ways.Way {
+	if i := slices.Index(p.Peers, peer); i >= 0 && i < len(p.Ways) {
+		return p.Ways[i]
+	}
+	return ways.Way{Kind: ways.CPU, Parts: []ways.Part{{Device: ways.HostID, Bytes: m.shape().CPU()}}}
 }
 
 const (
 	maxModelName = 128
 	maxSentence  = 2048
 	maxListed    = 64
+	maxWays      = 8
+	// maxIdleUnload is a year, in seconds.
+	maxIdleUnload = 365 * 24 * 60 * 60
 	// maxModelBytes bounds a content of a model, so that sums can be counted.
 	maxModelBytes = 1 << 50
 )
 
-// Kinds are the record kinds of this package, for registration. checkArgs is
-// the allow-list of engine arguments.
-func Kinds(checkArgs func([]string) error) []record.Kind {
+// Kinds are the record kinds of this package, for registration. checkArgs and
+// checkEnv are the allow-lists of the engine's arguments and environment.
+func Kinds(checkArgs, checkEnv func([]string) error) []record.Kind {
 	return []record.Kind{
-		{Name: KindModel, Rule: record.Shared, Check: checked(checkUID, func(m Model) error { return m.check(checkArgs) })},
+		{Name: KindModel, Rule: record.Shared, Check: checked(checkUID, func(m Model) error { return m.check(checkArgs, checkEnv) })},
 		{Name: KindAdvert, Rule: record.Owned, Owner: record.OwnerIsID, Check: checked(anyID, Advert.check)},
 		{Name: KindHolding, Rule: record.Owned, Owner: record.OwnerIsFirst, Check: checked(anyID, Holding.check)},
 		{Name: KindReplica, Rule: record.Owned, Owner: record.OwnerIsFirst, Check: checked(checkPairUID, Replica.check)},
 		{Name: KindPlacement, Rule: record.Placement, Check: checked(checkUID, Placement.check)},
+		{Name: KindMeasured, Rule: record.Owned, Owner: record.OwnerIsFirst, Check: checked(checkPairUID, Measured.check)},
 	}
 }
 
@@ -261,7 +366,7 @@ func checkPairUID(id string) error {
 
 var errForm = errors.New("the record does not have the form of its kind")
 
-func (m Model) check(checkArgs func([]string) error) error {
+func (m Model) check(checkArgs, checkEnv func([]string) error) error {
 	if err := CheckModelName(m.Name); err != nil {
 		return err
 	}
@@ -284,7 +389,20 @@ func (m Model) check(checkArgs func([]string) error) error {
 			return fmt.Errorf("%w: a model brought along by what is no peer", errForm)
 		}
 	}
-	return checkArgs(m.Args)
+	if m.Shape != nil {
+		if err := m.Shape.Check(); err != nil {
+			return fmt.Errorf("%w: %w", errForm, err)
+		}
+	}
+	if m.Min < 0 || m.Max < 0 || m.Min > maxListed || m.Max > maxListed || m.IdleUnload < 0 || m.IdleUnload > maxIdleUnload || len(m.Env) > maxListed {
+		return fmt.Errorf("%w: a field is out of range", errForm)
+	}
+	if m.Only != "" {
+		if _, err := peer.Decode(m.Only); err != nil {
+			return fmt.Errorf("%w: a model that is to run on what is no peer", errForm)
+		}
+	}
+	return errors.Join(checkArgs(m.Args), checkEnv(m.Env))
 }
 
 // CheckModelName says whether a model may be called that: 1 to 128 letters,
@@ -304,12 +422,18 @@ func isAlphanumeric(r rune) bool {
 }
 
 func (a Advert) check() error {
-	if len(a.Devices) > maxListed || len(a.NoEngine) > maxSentence {
+	if len(a.Devices) > maxListed || len(a.NoEngine) > maxSentence || len(a.Paused) > maxSentence {
 		return fmt.Errorf("%w: a field is too long", errForm)
 	}
+	if !possibleRate(a.FetchRate) {
+		return fmt.Errorf("%w: a rate that is not possible", errForm)
+	}
 	for _, d := range a.Devices {
-		if len(d.ID) > membership.MaxNameLength || len(d.Name) > maxModelName {
+		if len(d.ID) > membership.MaxNameLength || len(d.Name) > maxModelName || len(d.Busy) > maxSentence || len(d.Unusable) > maxSentence || len(d.Note) > maxSentence {
 			return fmt.Errorf("%w: a field is too long", errForm)
+		}
+		if !possibleRate(d.Decode) || !possibleRate(d.Prefill) {
+			return fmt.Errorf("%w: a rate that is not possible", errForm)
 		}
 	}
 	return nil
@@ -331,8 +455,43 @@ func (r Replica) check() error {
 	default:
 		return fmt.Errorf("%w: unknown state of a replica", errForm)
 	}
-	if len(r.Message) > maxSentence || len(r.Reason) > maxModelName || len(r.Device) > maxModelName {
+	if len(r.Message) > maxSentence || len(r.Reason) > maxModelName || len(r.Device) > maxModelName ||
+		len(r.Way) > maxModelName || len(r.Stage) > maxModelName || len(r.Load) > maxModelName {
 		return fmt.Errorf("%w: a field is too long", errForm)
+	}
+	return checkParts(r.Parts)
+}
+
+// possibleRate says whether a number can be a speed: it comes from another machine.
+func possibleRate(x float64) bool { return x >= 0 && x < 1e18 }
+
+func checkParts(parts []ways.Part) error {
+	if len(parts) > maxListed {
+		return fmt.Errorf("%w: more devices than a machine has", errForm)
+	}
+	for _, p := range parts {
+		if len(p.Device) > membership.MaxNameLength || p.Layers < 0 || p.Bytes > maxModelBytes {
+			return fmt.Errorf("%w: a part that is not possible", errForm)
+		}
+	}
+	return nil
+}
+
+func checkWay(w ways.Way) error {
+	if len(w.Kind) > maxModelName || w.CPUExperts < 0 || !possibleRate(w.Decode) || !possibleRate(w.Prefill) {
+		return fmt.Errorf("%w: a way that is not possible", errForm)
+	}
+	return checkParts(w.Parts)
+}
+
+func (m Measured) check() error {
+	if len(m.Served) > maxModelName || len(m.Seen) > maxWays {
+		return fmt.Errorf("%w: a field is too long", errForm)
+	}
+	for _, s := range m.Seen {
+		if err := checkWay(ways.Way{Kind: s.Kind, Parts: s.Parts, CPUExperts: s.CPUExperts, Decode: s.Decode, Prefill: s.Prefill}); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -341,9 +500,22 @@ func (p Placement) check() error {
 	if len(p.Peers) > maxListed || len(p.Was) > maxListed || len(p.Text) > maxSentence || len(p.Reason) > maxModelName {
 		return fmt.Errorf("%w: a field is too long", errForm)
 	}
+	if len(p.Ways) > len(p.Peers) || len(p.Parked) > maxListed || p.Extra < 0 || p.Extra > maxListed || len(p.Turn) > maxModelName {
+		return fmt.Errorf("%w: a field is out of range", errForm)
+	}
 	for _, id := range slices.Concat(p.Peers, p.Was) {
 		if _, err := peer.Decode(id); err != nil {
 			return fmt.Errorf("%w: a placement on what is no peer", errForm)
+		}
+	}
+	for _, w := range p.Ways {
+		if err := checkWay(w); err != nil {
+			return err
+		}
+	}
+	for _, k := range p.Parked {
+		if _, err := peer.Decode(k.Peer); err != nil || len(k.Text) > maxSentence || len(k.Reason) > maxModelName || len(k.Build) > maxModelName {
+			return fmt.Errorf("%w: a peer that is parked and none, or a field that is too long", errForm)
 		}
 	}
 	return nil

@@ -1,42 +1,57 @@
 package scheduler
 
 import (
+	"cmp"
+	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"relay/p2p/record"
+	"relay/scheduler/demand"
 	"relay/scheduler/leadership"
 	"relay/scheduler/placement"
+	"relay/scheduler/setback"
 )
 
-const (
-	firstCooldown = time.Second
-	lastCooldown  = 5 * time.Minute
-	// provenAfter is how long a replica runs before its earlier failures are
-	// forgotten.
-	provenAfter = time.Minute
-)
+// softPause is how long a peer is left alone for a model that it has just
+// unloaded, or that it had no device free for: what it told of its devices may
+// still be on its way.
+const softPause = time.Second
 
 // leading is this peer's part as a leader: it orders where the models run that
 // it leads. What a peer refused or failed at is not asked of it again for a
 // while, on this leader's own clock.
 type leading struct {
-	s       *Scheduler
-	setback map[replicaKey]*setback
-	drained map[string]time.Time // Since when a peer is drained; by peer.
+	s        *Scheduler
+	setbacks *setback.Book
+	demand   *demand.Book
+	soft     map[replicaKey]softRefusal
+	drained  map[string]time.Time // Since when a peer is drained; by peer.
+	adopted  map[string]leadership.Fence
+
+	mu    sync.Mutex
+	asked []ask // That was asked of this leader since it last decided.
 }
 
-type setback struct {
-	version  record.Version // Of the replica record that told it.
-	failures int
-	until    time.Time
-	reason   string
-	text     string
-	well     time.Time // Since when it is ready again; zero while it is not.
+// ask is something that was asked of the leader of a model.
+type ask struct {
+	uid string
+	act Act
+}
+
+// softRefusal is one that says nothing about whether it would work now.
+type softRefusal struct {
+	version record.Version // Of the replica record that told it.
+	until   time.Time
+	text    string
 }
 
 func newLeading(s *Scheduler) *leading {
-	return &leading{s: s, setback: map[replicaKey]*setback{}, drained: map[string]time.Time{}}
+	return &leading{
+		s: s, setbacks: setback.New(), demand: demand.New(), soft: map[replicaKey]softRefusal{},
+		drained: map[string]time.Time{}, adopted: map[string]leadership.Fence{},
+	}
 }
 
 // decide writes the placements of the models that this peer leads.
@@ -44,17 +59,38 @@ func (l *leading) decide(v *view) {
 	if !l.s.Mesh.Surveyed() {
 		return // Who seems gone may only not have been reached yet.
 	}
-	l.noteDrained(v, time.Now())
+	now := time.Now()
+	l.noteDrained(v, now)
+	l.mu.Lock()
+	asked := l.asked
+	l.asked = nil
+	l.mu.Unlock()
 	for _, m := range v.models {
-		if claim, mine := l.claim(v, m); mine {
-			l.order(v, m, claim)
+		claim, mine := l.claim(v, m)
+		if !mine {
+			delete(l.adopted, m.uid)
+			continue
+		}
+		l.adopt(v, m, claim)
+		l.order(v, m, claim, now, actsFor(m.uid, asked))
+	}
+	alive := func(uid string) bool { return v.model[uid] != nil }
+	l.setbacks.Keep(alive)
+	l.demand.Keep(alive)
+	for key := range l.soft {
+		if !alive(key.uid) {
+			delete(l.soft, key)
 		}
 	}
-	for key := range l.setback {
-		if v.model[key.uid] == nil {
-			delete(l.setback, key)
+}
+
+func actsFor(uid string, asked []ask) (acts []Act) {
+	for _, a := range asked {
+		if a.uid == uid {
+			acts = append(acts, a.act)
 		}
 	}
+	return acts
 }
 
 // noteDrained remembers since when peers are drained.
@@ -88,20 +124,59 @@ func (l *leading) claim(v *view, m *modelView) (leadership.Fence, bool) {
 	return d.Fence, d.Leader == l.s.self
 }
 
-// order decides where one model runs, and writes it down if it is news.
-func (l *leading) order(v *view, m *modelView, claim leadership.Fence) {
-	now := time.Now()
+// adopt takes over what the leader before left in its last placement.
+func (l *leading) adopt(v *view, m *modelView, claim leadership.Fence) {
+	if l.adopted[m.uid] == claim {
+		return
+	}
+	l.adopted[m.uid] = claim
 	current, known := v.placements[m.uid]
-	plan, _ := placement.Place(placement.Model{UID: m.uid, Name: m.shown, CID: m.CID, Need: m.Need, Min: 1}, l.snapshot(v, m, now))
-	mine := known && current.leader == l.s.self && current.fence() == claim
+	if !known {
+		return
+	}
+	l.setbacks.Forget(m.uid)
+	l.demand.Adopt(m.uid, demand.Past{Asleep: current.Asleep, Extra: current.Extra})
+	for _, p := range current.Parked {
+		l.setbacks.Adopt(setback.Key{Peer: p.Peer, UID: m.uid}, p)
+	}
+}
+
+// order decides where one model runs, and writes it down if it is news.
+func (l *leading) order(v *view, m *modelView, claim leadership.Fence, now time.Time, acts []Act) {
+	current, known := v.placements[m.uid]
+	l.hear(v, m, now)
+	restart := current.Restart
+	for _, act := range acts {
+		switch act {
+		case ActWant, ActLoad:
+			l.demand.Asked(m.uid, now)
+		case ActUnload:
+			l.demand.Slept(m.uid)
+		case ActRetry:
+			l.setbacks.Forget(m.uid)
+			l.demand.Asked(m.uid, now)
+		case ActRestart:
+			restart++
+		}
+	}
+	snapshot := l.snapshot(v, m, now)
+	want := l.want(v, m, snapshot, now)
+	plan, turn := l.placeRestart(current, restartOf(v, m, current, restart), func(more int) placement.Plan {
+		return l.place(m, snapshot, want, more)
+	})
+	past := l.demand.Past(m.uid)
+	order := Placement{Text: bounded(plan.Text, maxSentence), Reason: plan.Reason, Evict: want.Evict, Asleep: past.Asleep, Extra: past.Extra,
+		Final: plan.Final, Parked: bounded64(l.setbacks.Parked(m.uid)), Restart: restart, Turn: turn}
+	for _, o := range plan.Orders {
+		order.Peers, order.Ways = append(order.Peers, o.Peer), append(order.Ways, o.Way)
+	}
 	sequence := uint64(0)
-	if mine {
+	if known && current.leader == l.s.self && current.fence() == claim {
 		sequence = current.version[2] + 1
-		if slices.Equal(current.Peers, plan.Peers) && current.Reason == plan.Reason && !l.again(m, plan.Peers) {
+		if sameOrder(current.Placement, order) && !l.again(m, order.Peers) {
 			return
 		}
 	}
-	order := Placement{Peers: plan.Peers, Text: bounded(plan.Text, maxSentence), Reason: plan.Reason}
 	if len(order.Peers) == 0 {
 		order.Was = last(current.Placement)
 	}
@@ -113,90 +188,129 @@ func (l *leading) order(v *view, m *modelView, claim leadership.Fence) {
 	l.s.log.Info("placed", "model", m.shown, "epoch", claim.Epoch, "text", plan.Text)
 }
 
+// bounded64 bounds what is kept of parked peers by what a record may list.
+func bounded64(list []setback.Parked) []setback.Parked { return list[:min(len(list), maxListed)] }
+
+// sameOrder says whether an order is no news. Its sentence, and what is predicted,
+// may change while nothing else does; that others may be unloaded counts while
+// something is to start.
+func sameOrder(a, b Placement) bool {
+	if !slices.Equal(a.Peers, b.Peers) || a.Reason != b.Reason || a.Asleep != b.Asleep || a.Final != b.Final || a.Extra != b.Extra ||
+		a.Restart != b.Restart || a.Turn != b.Turn || len(a.Parked) != len(b.Parked) {
+		return false
+	}
+	for i, w := range b.Ways {
+		if i < len(a.Ways) && !sameWay(a.Ways[i], w) {
+			return false
+		}
+	}
+	return true
+}
+
+// want is how many replicas are wanted now.
+func (l *leading) want(v *view, m *modelView, s placement.Snapshot, now time.Time) demand.Want {
+	var ready []demand.Replica
+	running, holders := 0, 0
+	for _, p := range s.Peers {
+		if p.Runs {
+			running++
+		}
+		if p.Holds && p.Alive {
+			holders++
+		}
+	}
+	for _, r := range m.replicas {
+		if p := v.peer[r.peer]; r.State == StateReady && p.alive() && !p.Draining {
+			ready = append(ready, demand.Replica{Peer: r.peer, Pressed: r.Load == LoadPressed, Quiet: r.Load == LoadQuiet})
+		}
+	}
+	most := m.Max
+	if most == 0 {
+		most = max(m.Min, holders, 1) // Load alone has no files fetched unless that was said.
+	}
+	return l.demand.Look(m.uid, demand.Policy{Min: m.Min, Max: most, Pinned: m.Pinned}, running, ready, now)
+}
+
+// place chooses the peers, for so many replicas more than are wanted.
+func (l *leading) place(m *modelView, s placement.Snapshot, want demand.Want, more int) placement.Plan {
+	model := placement.Model{
+		UID: m.uid, Name: m.shown, CID: m.CID, Bytes: m.size(), Shape: m.shape(), Want: want.Count + more, Only: m.Only, Evict: want.Evict,
+		Fetch: mayFetch(m.Model, s, want),
+	}
+	if want.Less != "" {
+		for i := range s.Peers {
+			if p := &s.Peers[i]; p.ID == want.Less { // The others come before it.
+				p.Ready, p.Placed, p.Runs = false, false, false
+				p.Failed, p.FailedText = string(Unloaded), "it has been quiet, and one replica fewer is wanted"
+			}
+		}
+	}
+	plan := placement.Place(model, s)
+	if want.Count == 0 && len(plan.Orders) == 0 {
+		plan.Text = fmt.Sprintf("model %q: %s", m.shown, cmp.Or(want.Why, "it sleeps until it is asked for"))
+		plan.Reason, plan.Final = "", false
+	}
+	return plan
+}
+
+// mayFetch says whether peers without the files of a model may be told to fetch
+// them. They are not where a peer that has them is only in trouble for a moment, or
+// goes: it may well be back before they have come. Nor for load alone, unless
+// somebody said how far that may go.
+func mayFetch(m Model, s placement.Snapshot, want demand.Want) bool {
+	if want.Grow && m.Max == 0 {
+		return false
+	}
+	return !slices.ContainsFunc(s.Peers, func(p placement.Peer) bool {
+		return p.Holds && p.Alive && (p.Draining || p.Failed != "" && !p.Parked)
+	})
+}
+
 // again says whether a peer that failed is to try once more under a new order.
 func (l *leading) again(m *modelView, peers []string) bool {
 	for _, r := range m.replicas {
-		failed := r.State == StateFailed || r.State == StateRefused
-		if back := l.setback[replicaKey{r.peer, m.uid}]; failed && back != nil && back.version == r.version && slices.Contains(peers, r.peer) {
-			return true // Its cooldown is over, or the plan would not name it.
+		if r.State != StateFailed && r.State != StateRefused || !slices.Contains(peers, r.peer) {
+			continue
+		}
+		// The plan would not name the peer unless its time had come.
+		if l.soft[replicaKey{r.peer, m.uid}].version == r.version || l.setbacks.Look(setback.Key{Peer: r.peer, UID: m.uid}, "", time.Time{}).Mark == mark(r) {
+			return true
 		}
 	}
 	return false
 }
 
-// snapshot is what placement decides from.
-func (l *leading) snapshot(v *view, m *modelView, now time.Time) placement.Snapshot {
-	var s placement.Snapshot
-	holders := v.wholeHolders(m)
-	current := v.placements[m.uid]
-	grace := moveTime
-	if slices.ContainsFunc(m.replicas, func(r replicaView) bool {
-		return r.State == StateLoading && !v.peer[r.peer].Draining && v.peer[r.peer].alive()
-	}) {
-		grace = max(grace, m.budget()) // It serves until that one is ready.
-	}
-	for i := range v.peers {
-		p := &v.peers[i]
-		view := placement.Peer{
-			ID: p.id, Name: p.Name, Alive: !p.gone(), Draining: p.advert.Draining, Trust: string(p.Trust),
-			Drained: p.Draining, Grace: now.Sub(l.drained[p.id]) < grace, Cordoned: p.Cordoned,
-			Engine: p.adverts && p.advert.NoEngine == "", NoEngine: p.advert.NoEngine,
-			Lent: p.advert.Lent, Free: p.advert.Room, Holds: slices.Contains(holders, p.id), Gone: v.gone(p.id, m),
-		}
-		// An order stands until it is answered.
-		view.Placed = slices.Contains(last(current.Placement), p.id)
-		view.Runs = slices.Contains(current.Peers, p.id) && current.leader == l.s.self
-		for _, r := range m.replicas {
-			if r.peer != p.id {
+// hear takes in what the peers say of their replicas.
+func (l *leading) hear(v *view, m *modelView, now time.Time) {
+	serving, unloaded := false, false
+	for _, r := range m.replicas {
+		p := v.peer[r.peer]
+		key := setback.Key{Peer: r.peer, UID: m.uid}
+		switch r.State {
+		case StateReady, StateLoading:
+			serving = serving || !p.gone()
+			if r.State == StateReady {
+				l.setbacks.Well(key, now)
+			}
+		case StateFailed, StateRefused:
+			if why := Reason(r.Reason); why == Unloaded || why == DeviceBusy {
+				soft, known := l.soft[replicaKey{r.peer, m.uid}]
+				if !known || soft.version != r.version {
+					l.soft[replicaKey{r.peer, m.uid}] = softRefusal{r.version, now.Add(softPause), r.Message}
+					unloaded = unloaded || why == Unloaded && slices.Contains(v.placements[m.uid].Peers, r.peer)
+				}
 				continue
 			}
-			switch r.State {
-			case StateReady, StateLoading:
-				view.Runs, view.Ready = true, r.State == StateReady
-				l.wentWell(r, m, now)
-			case StateFailed, StateRefused:
-				view.Runs = false
-				l.setBack(r, m, now)
-			case StateDraining:
-				view.Runs = false
-			}
+			l.setbacks.Note(key, setback.Failure{Mark: mark(r), Parks: r.State == StateFailed, Reason: r.Reason, Text: r.Message, Build: p.advert.Engine.Commit}, now)
 		}
-		if back := l.setback[replicaKey{p.id, m.uid}]; back != nil {
-			if now.Before(back.until) {
-				view.Failed, view.FailedText = back.reason, back.text
-			}
-		}
-		s.Peers = append(s.Peers, view)
 	}
-	return s
-}
-
-// setBack notes a failure, once, and for how long the peer is left alone.
-func (l *leading) setBack(r replicaView, m *modelView, now time.Time) {
-	key := replicaKey{r.peer, m.uid}
-	back := l.setback[key]
-	if back == nil {
-		back = &setback{}
-		l.setback[key] = back
-	}
-	if back.version != r.version {
-		wait := min(firstCooldown<<min(back.failures, 16), lastCooldown)
-		*back = setback{version: r.version, failures: back.failures + 1, until: now.Add(wait), reason: r.Reason, text: r.Message}
+	if unloaded && !serving {
+		l.demand.Slept(m.uid)
 	}
 }
 
-// wentWell forgets the failures of a replica that has been ready for long enough.
-func (l *leading) wentWell(r replicaView, m *modelView, now time.Time) {
-	key := replicaKey{r.peer, m.uid}
-	back := l.setback[key]
-	switch {
-	case back == nil || r.State != StateReady:
-	case back.well.IsZero():
-		back.well = now
-	case now.Sub(back.well) >= provenAfter:
-		delete(l.setback, key)
-	}
-}
+// mark names what a peer said of a replica.
+func mark(r replicaView) string { return r.version.String() }
 
 // last is where a model is placed, or was before it ran nowhere.
 func last(p Placement) []string {

@@ -32,6 +32,7 @@ import (
 	"relay/p2p/record"
 	"relay/p2p/record/recordtest"
 	"relay/scheduler/leadership"
+	"relay/scheduler/ways"
 	"relay/store"
 	"relay/store/content"
 )
@@ -49,6 +50,9 @@ type cluster struct {
 	mute  map[int]bool // Peers whose replica records do not arrive.
 	said  map[int]said // What admins have said of peers.
 }
+
+// anything is an allow-list that refuses nothing.
+func anything([]string) error { return nil }
 
 // said is what an admin may say of a peer; everybody has heard it.
 type said struct {
@@ -78,7 +82,7 @@ type fakePeer struct {
 	filesMu  sync.Mutex
 	files    map[cid.Cid]content.Content
 	partials map[cid.Cid]content.Partial
-	rest     chan struct{}   // The rest of one content that is being pulled comes.
+	rest     chan struct{}   // The rest of one content that is being pulled comes; nil is after fetchTime.
 	limit    int64           // Of the last pull.
 	hashing  chan struct{}   // Closed when files that are added are hashed; nil is at once.
 	foreign  map[string]bool // Paths at which something else lies now than what was pulled.
@@ -139,7 +143,7 @@ func newCluster(t *testing.T, n int) *cluster {
 			t.Fatal(err)
 		}
 		c.peers = append(c.peers, &fakePeer{c: c, index: i, name: string(rune('a' + i)), key: identity, id: id, disk: newMemory(),
-			state: newMemory(), files: map[cid.Cid]content.Content{}, partials: map[cid.Cid]content.Partial{}, rest: make(chan struct{}), lend: 4 << 30, engine: &fakeEngine{}})
+			state: newMemory(), files: map[cid.Cid]content.Content{}, partials: map[cid.Cid]content.Partial{}, lend: 4 << 30, engine: &fakeEngine{}})
 	}
 	for _, p := range c.peers { // Everybody is an admin, by the mesh key itself.
 		p.open()
@@ -166,7 +170,7 @@ func (p *fakePeer) open() {
 	p.disk.freeze(false)
 	p.state.freeze(false)
 	mesh := p.c.key.ID()
-	kinds := append(membership.Kinds(mesh, func(r record.Record) record.Verdict { return p.Roster().Admit(r) }), Kinds(func([]string) error { return nil })...)
+	kinds := append(membership.Kinds(mesh, func(r record.Record) record.Verdict { return p.Roster().Admit(r) }), Kinds(anything, anything)...)
 	table, err := record.NewTable(record.Options{Storage: p.disk, Key: p.key, Kinds: kinds, Rights: p, Publish: p.spread})
 	if err != nil {
 		t.Fatal(err)
@@ -183,7 +187,7 @@ func (p *fakePeer) start() {
 	p.c.compareAll()
 	options := Options{
 		Mesh: p, Content: p, State: stateDisk{p.state}, Engine: p.engine,
-		ReadHeader: readFake, CheckArgs: func([]string) error { return nil },
+		ReadHeader: readFake, CheckArgs: anything, CheckEnv: anything,
 		Memory: func() (uint64, uint64, error) { return 64 << 30, 32 << 30, nil },
 		Disk: func() (uint64, uint64, error) {
 			p.filesMu.Lock()
@@ -312,7 +316,7 @@ func readFake(path string) (Header, error) {
 	if len(words) < 2 {
 		return Header{}, Errorf(FileInvalid, "%s is no model", path)
 	}
-	h := Header{Kind: words[0], Arch: words[1], Projector: words[1] == "clip", Need: func(context, slots int) (uint64, error) { return 1 << 20, nil }}
+	h := Header{Kind: words[0], Arch: words[1], Projector: words[1] == "clip", Shape: func(context, slots int, args []string) (ways.Shape, error) { return ways.Shape{Host: 1 << 20}, nil }}
 	for _, part := range words[2:] {
 		h.Parts = append(h.Parts, filepath.Join(filepath.Dir(path), part))
 		if _, err := os.Stat(h.Parts[len(h.Parts)-1]); err != nil {
@@ -463,6 +467,10 @@ func (p *fakePeer) Pull(ctx context.Context, o content.PullOptions) (content.Con
 	p.filesMu.Unlock()
 	o.Progress(content.Progress{Phase: content.PhaseFetch, Done: part.Done, Total: part.Bytes, Fetched: part.Done, Rate: float64(part.Done),
 		From: []content.Source{{Name: "b", Bytes: part.Done, Rate: 1}}})
+	var after <-chan time.Time
+	if p.rest == nil {
+		after = time.After(fetchTime)
+	}
 	select {
 	case <-ctx.Done():
 		p.filesMu.Lock()
@@ -471,6 +479,7 @@ func (p *fakePeer) Pull(ctx context.Context, o content.PullOptions) (content.Con
 		p.filesMu.Unlock()
 		return content.Content{}, fmt.Errorf("it stopped: %w", ctx.Err())
 	case <-p.rest:
+	case <-after:
 	}
 	c := content.Content{CID: o.Root, Bytes: o.Bytes, Path: "/pulled/" + o.Name, Complete: true, Used: time.Now()}
 	_ = p.RemovePartial(o.Root)
@@ -561,23 +570,32 @@ func (p *fakePeer) RemovePulled(c cid.Cid) (content.Removed, error) {
 
 // fakeEngine pretends to be the engine of one peer. Load takes two seconds.
 type fakeEngine struct {
-	mu      sync.Mutex
-	fail    error         // Of the next starts.
-	fails   int           // How many of them, at most; 0 means all.
-	load    time.Duration // How long they take; 0 means loadTime.
-	life    time.Duration // After which they die; 0 means never.
-	running map[*fakeProcess]bool
-	started int
-	last    Launch
-	used    uint64 // Memory of what runs.
-	most    uint64
+	mu       sync.Mutex
+	fail     error         // Of the next starts.
+	fails    int           // How many of them, at most; 0 means all.
+	load     time.Duration // How long they take; 0 means loadTime.
+	life     time.Duration // After which they die; 0 means never.
+	running  map[*fakeProcess]bool
+	started  int
+	last     Launch
+	gpus     []Device
+	stopping func() // Called when one is told to stop.
+	used     uint64 // Memory of what runs.
+	most     uint64
 }
 
 const loadTime = 2 * time.Second
 
+// fetchTime is how long a pull takes.
+const fetchTime = 3 * time.Second
+
 func (e *fakeEngine) Build() Build { return Build{Commit: "80fb11a"} }
 
-func (e *fakeEngine) Devices(context.Context) ([]Device, error) { return nil, nil }
+func (e *fakeEngine) Devices(context.Context, Own) ([]Device, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return slices.Clone(e.gpus), nil
+}
 
 func (e *fakeEngine) Start(ctx context.Context, l Launch) (Process, error) {
 	e.mu.Lock()
@@ -660,10 +678,22 @@ func (p *fakeProcess) end(err error) {
 
 func (p *fakeProcess) Client() http.RoundTripper { return noTripper("") }
 func (p *fakeProcess) Device() string            { return "CPU" }
-func (p *fakeProcess) Done() <-chan struct{}     { return p.done }
-func (p *fakeProcess) Err() error                { return p.err }
+func (p *fakeProcess) PID() int                  { return 0 }
+func (p *fakeProcess) Used() map[string]uint64   { return nil }
+func (p *fakeProcess) Usage() (Usage, error)     { return Usage{}, errors.New("no process") }
+func (p *fakeProcess) Timings(context.Context) (Timings, error) {
+	return Timings{}, errors.New("it does not tell")
+}
+func (p *fakeProcess) Done() <-chan struct{} { return p.done }
+func (p *fakeProcess) Err() error            { return p.err }
 
 func (p *fakeProcess) Stop(context.Context) error {
+	p.e.mu.Lock()
+	stopping := p.e.stopping
+	p.e.mu.Unlock()
+	if stopping != nil {
+		stopping()
+	}
 	p.end(nil)
 	return nil
 }
@@ -673,6 +703,25 @@ func (c *cluster) addModel(name string, need uint64, holders ...*fakePeer) strin
 	c.t.Helper()
 	c.hold(name, holders...)
 	return c.peers[0].register(name, need)
+}
+
+// slowly has no pull end before its test lets it.
+func (c *cluster) slowly() {
+	for _, p := range c.peers {
+		p.rest = make(chan struct{})
+	}
+}
+
+// alone has all other peers lend next to nothing: no model fits there.
+func (c *cluster) alone(on ...*fakePeer) {
+	for _, p := range c.peers {
+		if !slices.Contains(on, p) {
+			p.s.advert.mu.Lock()
+			p.s.Lend.Bytes = 1 << 20
+			p.s.advert.mu.Unlock()
+		}
+	}
+	c.pass(2 * measureEvery)
 }
 
 // hold gives peers the file of a model.

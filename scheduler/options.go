@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"strconv"
 	"time"
 
 	"github.com/ipfs/boxo/exchange"
@@ -15,6 +16,7 @@ import (
 	"relay/p2p"
 	"relay/p2p/membership"
 	"relay/p2p/record"
+	"relay/scheduler/ways"
 	"relay/store"
 	"relay/store/content"
 )
@@ -65,15 +67,29 @@ type Content interface {
 // Engine starts processes of the one build of the engine on this machine.
 type Engine interface {
 	Build() Build
-	Devices(ctx context.Context) ([]Device, error)
+	// Devices lists what the engine can compute in, host memory last. own is what
+	// this peer's engines take of it.
+	Devices(ctx context.Context, own Own) ([]Device, error)
 	// Start returns once the engine has given one real token; ctx bounds that.
 	Start(ctx context.Context, l Launch) (Process, error)
 }
 
+// Own is what this peer's own engines take: their processes, and bytes by device.
+type Own struct {
+	PIDs  []int
+	Bytes map[string]uint64
+}
+
 // Launch says which process to start.
 type Launch struct {
-	UID   string
+	UID string
+	// Nth tells two processes of one model apart, while one takes the place of the
+	// other: 0 or 1.
+	Nth   int
 	Model Model
+	// Way is where it is to compute, and Threads with how many threads on the CPU.
+	Way     ways.Way
+	Threads int
 	// Path is the model's file; of a split one, the first part, and Files are the
 	// others.
 	Path  string
@@ -82,12 +98,39 @@ type Launch struct {
 	Projector string
 }
 
+// instance names a process of this peer.
+func (l Launch) instance() string {
+	if l.Nth == 0 {
+		return l.UID
+	}
+	return l.UID + "-" + strconv.Itoa(l.Nth)
+}
+
+// Usage is the host memory of a process in bytes: what is resident, mapped files
+// included, and the part that nobody else could have while it lives.
+type Usage struct{ RSS, Private uint64 }
+
+// Timings are an engine's counters since its start: prompt tokens that were read,
+// tokens that were written, and the time for each.
+type Timings struct {
+	Prompt, Tokens        uint64
+	PromptTime, TokenTime time.Duration
+}
+
 // Process is one engine that serves one model.
 type Process interface {
 	// Client reaches the engine's socket.
 	Client() http.RoundTripper
 	// Device is where the engine says that it computes.
 	Device() string
+	// PID is its process, 0 where there is none.
+	PID() int
+	// Used is the memory that it says it has reserved, in bytes by device; nil where
+	// it does not say.
+	Used() map[string]uint64
+	Usage() (Usage, error)
+	// Timings fails where the engine does not tell them.
+	Timings(ctx context.Context) (Timings, error)
 	Done() <-chan struct{}
 	// Err says why the process ended; nil while it runs.
 	Err() error
@@ -106,8 +149,9 @@ type Header struct {
 	// one file. Projector: it is one, and no model.
 	Parts     []string
 	Projector bool
-	// Need is the memory in bytes for a context per slot and a number of slots.
-	Need func(context, slots int) (uint64, error)
+	// Shape is what a replica takes for a context per slot, a number of slots, and
+	// arguments of the engine.
+	Shape func(context, slots int, args []string) (ways.Shape, error)
 }
 
 // State keeps what a worker must not forget; *store.Space is one.
@@ -123,6 +167,13 @@ type Lend struct {
 	None    bool
 	Bytes   uint64
 	Reserve uint64
+	// VRAMReserve is left free on each GPU, in bytes.
+	VRAMReserve uint64
+	// BusyIgnore is how much of a GPU's memory other programs may hold, in bytes,
+	// before it is left to them; with AutoPause what runs there ends then, and comes
+	// back later.
+	BusyIgnore uint64
+	AutoPause  bool
 }
 
 // Options are what a Scheduler is made of. All but Engine and Log are needed.
@@ -135,8 +186,9 @@ type Options struct {
 	NoEngine string
 	// ReadHeader reads a GGUF file's header, guarded.
 	ReadHeader func(path string) (Header, error)
-	// CheckArgs is the allow-list of engine arguments.
-	CheckArgs func([]string) error
+	// CheckArgs and CheckEnv are the allow-lists of the engine's arguments and of its
+	// environment.
+	CheckArgs, CheckEnv func([]string) error
 	// Memory is this machine's memory in bytes.
 	Memory func() (total, available uint64, err error)
 	// Disk is the room on the disk for models, in bytes.
@@ -149,7 +201,9 @@ type Options struct {
 	// model says so; 0 means 2.
 	DefaultSlots int
 	Cores        int
-	Lend         Lend
+	// CoresLent is how many of them models may keep busy; 0 means half.
+	CoresLent int
+	Lend      Lend
 	// ModelsMax and CacheMax are how much its owner wants models to take on this
 	// machine's disk, in bytes; see DiskUse. 0 means as much as there is.
 	ModelsMax, CacheMax uint64
@@ -166,7 +220,7 @@ func (o Options) Validate() error {
 		is   bool
 	}{
 		{"Mesh", o.Mesh == nil}, {"Content", o.Content == nil}, {"State", o.State == nil}, {"ReadHeader", o.ReadHeader == nil},
-		{"CheckArgs", o.CheckArgs == nil}, {"Memory", o.Memory == nil}, {"Disk", o.Disk == nil},
+		{"CheckArgs", o.CheckArgs == nil}, {"CheckEnv", o.CheckEnv == nil}, {"Memory", o.Memory == nil}, {"Disk", o.Disk == nil},
 		{"NoEngine", o.Engine == nil && o.NoEngine == ""},
 	} {
 		if missing.is {

@@ -80,6 +80,3 @@ type Workload struct {
 	// Resident is the seconds since it was ready; null while it is not.
 	Resident *float64 `json:"resident_s"`
 }
-
-// Workload lists this peer's own replicas.
-func (s *Scheduler) Workload() []Workload { return nil }

@@ -51,6 +51,7 @@ func (p *fakePeer) pulling(ctx context.Context, o PullOptions) *asked {
 // while it is partial.
 func TestPullsAllContents(t *testing.T) {
 	bubble(t, 2, func(t *testing.T, c *cluster) {
+		c.slowly()
 		a, b := c.peers[0], c.peers[1]
 		c.twoRoots(b)
 		it := a.pulling(t.Context(), PullOptions{Name: c.rootOf("m").String(), Limit: minLimit})
@@ -100,6 +101,7 @@ func TestPullsAllContents(t *testing.T) {
 // one that is cancelled leaves nothing, and the mesh hears of it.
 func TestPullsAreStopped(t *testing.T) {
 	bubble(t, 2, func(t *testing.T, c *cluster) {
+		c.slowly()
 		a, b := c.peers[0], c.peers[1]
 		c.twoRoots(b)
 		if _, err := a.s.StopPull(t.Context(), "m", false); ReasonOf(err) != NotFound || !strings.Contains(err.Error(), "not being pulled") {
@@ -173,6 +175,7 @@ func TestPullsAreStopped(t *testing.T) {
 // What is just being deleted is not said to be here.
 func TestPullWaitsForWhatIsBeingFreed(t *testing.T) {
 	bubble(t, 2, func(t *testing.T, c *cluster) {
+		c.slowly()
 		a, b := c.peers[0], c.peers[1]
 		c.hold("m", a, b)
 		a.register("m", 100<<30)
@@ -207,6 +210,7 @@ func TestPullWaitsForWhatIsBeingFreed(t *testing.T) {
 // before, and leaves another model's pull alone.
 func TestCancelTakesNothingElse(t *testing.T) {
 	bubble(t, 2, func(t *testing.T, c *cluster) {
+		c.slowly()
 		order := c.ofContent("y")
 		a, b := order[0], order[1] // The copy of a may go.
 		c.hold("y", b)
@@ -269,6 +273,7 @@ func TestCancelTakesNothingElse(t *testing.T) {
 // A model that nobody has anything of is not waited for.
 func TestPullsNeedSomebody(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, c *cluster) {
+		c.slowly()
 		a, b := c.peers[0], c.peers[1]
 		c.twoRoots(b)
 		b.crash()

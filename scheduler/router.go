@@ -10,6 +10,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 
 	"relay/p2p/record"
+	"relay/store"
 )
 
 const (
@@ -40,17 +41,21 @@ type prospect int
 const (
 	loading  prospect = iota // A replica comes up.
 	election                 // Nobody leads.
+	waking                   // It is unloaded, and its leader is told that it is asked for.
 	nowhere                  // The leader says that the model runs nowhere.
+	never                    // And that nothing but a person changes that.
 )
 
 // patience is how long a request waits while its prospect stays the same; for a
 // replica that comes up, the model's whole budget.
 func (p prospect) patience(budget time.Duration) time.Duration {
 	switch p {
-	case election:
+	case election, waking:
 		return leaderless
 	case nowhere:
 		return hopeless
+	case never:
+		return 0
 	}
 	return budget
 }
@@ -74,21 +79,24 @@ func (s *Scheduler) Route(ctx context.Context, name string, tried []string) (Rou
 		if m == nil {
 			return Route{}, &Error{Why: ModelNotFound, Message: fmt.Sprintf("no model %q in this mesh; %s", name, v.names()), Retry: RetryNever}
 		}
-		route, ok := s.pick(v, m, func(r replicaView) bool {
+		route, ok, err := s.pick(ctx, v, m, func(r replicaView) bool {
 			return slices.Contains(tried, r.peer) && before[r.peer] == r.version
 		})
-		if ok {
-			return route, nil
+		if ok || err != nil {
+			return route, err
 		}
-		p, err := s.outlook(v, m)
+		p, no := s.outlook(v, m)
+		if p != loading {
+			s.asks.want(m.uid)
+		}
 		if p != waitingFor {
 			waitingFor, since = p, time.Now()
 		}
 		left := min(p.patience(m.budget())-time.Since(since), m.budget()-time.Since(started))
 		if left <= 0 {
-			return Route{}, err
+			return Route{}, no
 		}
-		timer := time.NewTimer(left)
+		timer := time.NewTimer(min(left, askEvery)) // The leader is told again meanwhile.
 		select {
 		case <-changed:
 		case <-timer.C:
@@ -97,17 +105,18 @@ func (s *Scheduler) Route(ctx context.Context, name string, tried []string) (Rou
 			return Route{}, &Error{Why: Draining, Retry: RetryElsewhere, Message: "this peer is stopping; ask another one"}
 		case <-ctx.Done():
 			timer.Stop()
-			err.Err = ctx.Err()
-			return Route{}, err
+			no.Err = ctx.Err()
+			return Route{}, no
 		}
 		timer.Stop()
 		v, changed = s.latest()
 	}
 }
 
-// pick chooses among the replicas that are ready: one of this peer's own first,
-// then the one that this entrance keeps least busy, then the nearest.
-func (s *Scheduler) pick(v *view, m *modelView, excluded func(replicaView) bool) (Route, bool) {
+// pick chooses among the replicas that are ready: the one that this entrance keeps
+// least busy, then one of this peer's own, then the nearest. It waits for the
+// turn of one of its own on the cores; the error is ctx's.
+func (s *Scheduler) pick(ctx context.Context, v *view, m *modelView, excluded func(replicaView) bool) (Route, bool, error) {
 	var ready []replicaView
 	for _, r := range m.replicas {
 		if p := v.peer[r.peer]; r.State == StateReady && p != nil && p.alive() && !excluded(r) {
@@ -125,7 +134,10 @@ func (s *Scheduler) pick(v *view, m *modelView, excluded func(replicaView) bool)
 		route := Route{Model: m.served(), Peer: r.peer, PeerName: v.peer[r.peer].Name, Local: r.peer == s.self}
 		leave := func() {}
 		if route.Local {
-			process, out := s.occupy(m.uid)
+			process, out, err := s.work.occupy(ctx, m.uid)
+			if err != nil {
+				return Route{}, false, &Error{Why: Busy, Retry: RetryLater, Message: fmt.Sprintf("model %q: the cores that this peer lends are busy with another model", m.shown), Err: err}
+			}
 			if process == nil {
 				continue
 			}
@@ -142,20 +154,9 @@ func (s *Scheduler) pick(v *view, m *modelView, excluded func(replicaView) bool)
 			back()
 			leave()
 		}
-		return route, true
+		return route, true, nil
 	}
-	return Route{}, false
-}
-
-// occupy takes a place on this peer's own replica until leave is called. It is
-// counted before it is looked whether there is one: a replica that is to stop
-// is closed to new requests first, and then waits for those that are counted.
-func (s *Scheduler) occupy(uid string) (process Process, leave func()) {
-	leave = s.traffic.enter(uid)
-	if process = s.work.process(uid); process == nil {
-		leave()
-	}
-	return process, leave
+	return Route{}, false, nil
 }
 
 func boolCompare(a, b bool) int {
@@ -181,16 +182,60 @@ func (s *Scheduler) outlook(v *view, m *modelView) (prospect, *Error) {
 	case !placed || !v.inForce(p) || !leader.alive():
 		return election, &Error{Why: ModelLoading, Retry: RetryLater, RetryAfter: 5 * time.Second,
 			Message: fmt.Sprintf("model %q: its leader is being elected", m.shown)}
+	case p.Asleep && len(p.Peers) == 0:
+		return waking, &Error{Why: ModelLoading, Retry: RetryLater, RetryAfter: m.loadTime(v),
+			Message: fmt.Sprintf("model %q was unloaded and is being loaded now that it is asked for", m.shown)}
+	case len(p.Peers) == 0 && p.Final:
+		return never, &Error{Why: Reason(cmp.Or(p.Reason, string(NoCapacity))), Retry: RetryLater, RetryAfter: time.Minute, Message: p.Text}
 	case len(p.Peers) == 0:
 		return nowhere, &Error{Why: Reason(cmp.Or(p.Reason, string(NoCapacity))), Retry: RetryLater, RetryAfter: 30 * time.Second, Message: p.Text}
 	}
-	return loading, &Error{Why: ModelLoading, Retry: RetryLater, RetryAfter: 10 * time.Second,
-		Message: fmt.Sprintf("model %q is still loading (%s)", m.shown, p.Text)}
+	return loading, &Error{Why: ModelLoading, Retry: RetryLater, RetryAfter: m.loadTime(v), Message: m.progress(v, p)}
+}
+
+// progress says how far a model is that loads.
+func (m *modelView) progress(v *view, p placementView) string {
+	for _, r := range m.replicas {
+		if r.State != StateLoading || !v.peer[r.peer].alive() {
+			continue
+		}
+		name := v.peer[r.peer].Name
+		if r.Stage == StageFetching {
+			return fmt.Sprintf("model %q is being fetched by %s (%d %% of %s)", m.shown, name, 100*r.Done/max(1, r.Total), store.FormatBytes(uint64(max(0, r.Total))))
+		}
+		text := fmt.Sprintf("model %q is being started on %s", m.shown, name)
+		if took := v.loadMS(r.peer, m.uid); took > 0 {
+			text += fmt.Sprintf(" (it took %s last time)", (time.Duration(took) * time.Millisecond).Round(time.Second/10))
+		}
+		return text
+	}
+	return fmt.Sprintf("model %q is still loading (%s)", m.shown, p.Text)
+}
+
+// loadTime is when a client may ask again for a model that loads.
+func (m *modelView) loadTime(v *view) time.Duration {
+	longest := int64(0)
+	for _, r := range m.replicas {
+		longest = max(longest, v.loadMS(r.peer, m.uid))
+	}
+	if longest == 0 {
+		return 10 * time.Second
+	}
+	return min(max(time.Second, time.Duration(longest)*time.Millisecond), time.Minute)
+}
+
+// loadMS is how long a model took to load on a peer when it last did, 0 where that
+// is not known.
+func (v *view) loadMS(peer, uid string) int64 {
+	for _, s := range v.seen[replicaKey{peer, uid}] {
+		return s.LoadMS
+	}
+	return 0
 }
 
 // Serve takes a place on this peer's own replica for a request that another
 // peer's door forwarded. Errors are of type *Error and say what to do.
-func (s *Scheduler) Serve(_ context.Context, uid string) (Lease, error) {
+func (s *Scheduler) Serve(ctx context.Context, uid string) (Lease, error) {
 	v, _ := s.latest()
 	m := v.model[uid]
 	if m == nil {
@@ -199,7 +244,10 @@ func (s *Scheduler) Serve(_ context.Context, uid string) (Lease, error) {
 	if s.barred(v) {
 		return Lease{}, &Error{Why: NotAllowed, Message: "this peer may not serve others' requests any more", Retry: RetryElsewhere}
 	}
-	process, leave := s.occupy(uid)
+	process, leave, err := s.work.occupy(ctx, uid)
+	if err != nil {
+		return Lease{}, &Error{Why: Busy, Message: "the cores that this peer lends are busy with another model", Retry: RetryElsewhere, Err: err}
+	}
 	if process == nil {
 		return Lease{}, &Error{Why: ModelLoading, Message: fmt.Sprintf("model %q does not run on this peer any more", m.shown), Retry: RetryElsewhere}
 	}

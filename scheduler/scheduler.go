@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"relay/scheduler/cores"
 	"relay/scheduler/ledger"
 )
 
@@ -21,6 +22,9 @@ type Scheduler struct {
 	started time.Time
 
 	ledger    *ledger.Ledger
+	cores     *cores.Cores
+	speeds    *speeds
+	asks      *asker
 	lead      *leading
 	work      *worker
 	advert    *advertiser
@@ -62,7 +66,11 @@ func New(o Options) (*Scheduler, error) {
 		decisions: newDecisions(), traffic: newTraffic(), cuts: newCuts(),
 		pulls: newPulls(), diskFull: make(chan struct{}, 1),
 	}
-	s.ledger = ledger.New(0)
+	if o.CoresLent == 0 {
+		o.CoresLent = max(1, o.Cores/2)
+	}
+	s.Options = o
+	s.ledger, s.cores, s.speeds, s.asks = ledger.New(), cores.New(o.CoresLent), newSpeeds(s), newAsker(s)
 	s.lead = newLeading(s)
 	s.work = newWorker(s)
 	s.advert = newAdvertiser(s)
@@ -87,6 +95,7 @@ func (s *Scheduler) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return s.plan(ctx) })
 	group.Go(func() error { return s.advert.run(ctx) })
+	group.Go(func() error { return s.asks.run(ctx) })
 	group.Go(func() error { return s.watchHoldings(ctx) })
 	group.Go(func() error { return s.watchDisk(ctx) })
 	err := group.Wait()
@@ -110,6 +119,7 @@ func (s *Scheduler) plan(ctx context.Context) error {
 	for {
 		v := s.look()
 		s.lead.decide(v)
+		s.forgetMeasured(v)
 		s.work.carryOut(ctx, v)
 		select {
 		case <-ctx.Done():
@@ -139,6 +149,7 @@ func (s *Scheduler) look() *view {
 	s.changed = make(chan struct{})
 	s.mu.Unlock()
 	s.cuts.judge(v)
+	s.asks.forget(v)
 	s.decisions.note(v)
 	return v
 }

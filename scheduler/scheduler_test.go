@@ -80,6 +80,7 @@ func TestTheReasonIsTheAnswerWhereNothingWillComeUp(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, 2, func(t *testing.T, c *cluster) {
+				c.alone(c.peers[0])
 				test.prepare(c)
 				c.pass(2 * time.Minute)
 				begin := time.Now()
@@ -101,10 +102,10 @@ func TestAFailingPeerIsPassedOverAndTriedAgainLater(t *testing.T) {
 		a.engine.failWith(Errorf(EngineFailed, "no"))
 		b.engine.failWith(Errorf(EngineFailed, "no"))
 		c.addModel("m", 1<<30, a, b)
-		c.pass(3 * time.Minute)
+		c.pass(13 * time.Second)
 		tries := a.engine.starts() + b.engine.starts()
-		if tries < 6 || tries > 24 {
-			t.Errorf("%d tries in three minutes", tries)
+		if tries < 4 || tries > 8 {
+			t.Errorf("%d tries in thirteen seconds", tries)
 		}
 		b.engine.failWith(nil)
 		c.pass(3 * time.Minute)
@@ -118,6 +119,7 @@ func TestAFailingPeerIsPassedOverAndTriedAgainLater(t *testing.T) {
 func TestTwoModelsShareAPeersMemory(t *testing.T) {
 	bubble(t, 2, func(t *testing.T, c *cluster) {
 		a := c.peers[0]
+		c.alone(a)
 		c.addModel("first", 3<<30, a)
 		c.pass(10 * time.Second)
 		c.addModel("second", 3<<30, a)

@@ -11,6 +11,7 @@ import (
 	"relay/p2p/membership"
 	"relay/p2p/record"
 	"relay/scheduler/leadership"
+	"relay/scheduler/ways"
 )
 
 // view is the mesh as this peer sees it at one moment. It is not changed once
@@ -22,6 +23,7 @@ type view struct {
 	model      map[string]*modelView
 	holdings   map[string][]holdingView // By CID.
 	placements map[string]placementView // By uid, also of models that are gone.
+	seen       map[replicaKey][]ways.Seen
 }
 
 type peerView struct {
@@ -77,7 +79,7 @@ func (p placementView) fence() leadership.Fence {
 
 func (s *Scheduler) newView() *view {
 	v := &view{peer: map[string]*peerView{}, model: map[string]*modelView{}, holdings: map[string][]holdingView{},
-		placements: map[string]placementView{}}
+		placements: map[string]placementView{}, seen: map[replicaKey][]ways.Seen{}}
 	table := s.Mesh.Table()
 	for _, p := range s.Mesh.Peers() {
 		v.peers = append(v.peers, peerView{Peer: p, id: p.ID.String()})
@@ -113,6 +115,14 @@ func (s *Scheduler) newView() *view {
 		}
 		if h, err := decode[Holding](r.Record); err == nil {
 			v.holdings[c] = append(v.holdings[c], holdingView{h, owner})
+		}
+	}
+	for _, r := range table.List(KindMeasured) {
+		owner, uid, _ := splitPair(r.ID)
+		if m := v.model[uid]; m != nil && v.serves(owner) {
+			if measured, err := decode[Measured](r.Record); err == nil && measured.Served == servedKey(m.Model) {
+				v.seen[replicaKey{owner, uid}] = measured.Seen
+			}
 		}
 	}
 	for _, r := range table.List(KindPlacement) {
@@ -227,6 +237,23 @@ func (v *view) names() string {
 		text += " and more"
 	}
 	return text
+}
+
+// machine is what a peer has for a model.
+func (v *view) machine(p *peerView, uid string) ways.Machine {
+	m := ways.Machine{Name: p.Name, Seen: v.seen[replicaKey{p.id, uid}]}
+	m.Host = ways.Device{ID: ways.HostID, Name: "host memory", Known: p.adverts, Lent: p.advert.Lent, Free: p.advert.Room}
+	for _, d := range p.advert.Devices {
+		device := ways.Device{ID: d.ID, Name: d.Name, GPU: d.Kind == "gpu", Known: d.Known && d.Unusable == "" && !d.Unified,
+			Lent: d.Lent, Free: d.Room, Evictable: d.Evictable, Busy: d.Busy, Decode: d.Decode, Prefill: d.Prefill}
+		switch {
+		case d.ID == ways.HostID: // Older peers say of it only what stands beside the devices.
+			m.Host.Evictable, m.Host.Decode, m.Host.Prefill = d.Evictable, d.Decode, d.Prefill
+		case device.GPU && d.Unusable == "":
+			m.GPUs = append(m.GPUs, device)
+		}
+	}
+	return m
 }
 
 func (m *modelView) budget() time.Duration {

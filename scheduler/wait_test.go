@@ -1,7 +1,8 @@
 package scheduler
 
 import (
-	"runtime"
+	"sync"
+	"sync/atomic"
 	"strings"
 	"testing"
 	"time"
@@ -108,39 +109,42 @@ func TestWaitingEndsWithThePeer(t *testing.T) {
 	})
 }
 
-// A request is counted before it is looked whether the replica takes any: one
-// that is to stop waits for all that found it open.
-func TestAPlaceIsTakenBeforeItIsLookedAt(t *testing.T) {
+// A replica that is to stop lets nothing new in, and waits for what came in.
+func TestAReplicaStopsOnceItIsEmpty(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, c *cluster) {
 		a := c.peers[0]
 		uid := c.addModel("m", 1<<30, a)
 		c.pass(10 * time.Second)
-		for name, enter := range map[string]func() (func(error), error){
-			"forwarded": func() (func(error), error) { l, err := a.s.Serve(t.Context(), uid); return l.Done, err },
-			"own":       func() (func(error), error) { r, err := a.s.Route(t.Context(), "m", nil); return r.Done, err },
-		} {
-			a.s.work.mu.Lock() // Whoever looks for the process waits here.
-			entered := make(chan func(error))
-			go func() {
-				done, err := enter()
-				if err != nil {
-					t.Error(err)
-					done = func(error) {}
-				}
-				entered <- done
-			}()
-			counted := false
-			for i := 0; i < 1e6 && !counted; i++ {
-				runtime.Gosched()
-				counted = a.s.InFlight()[uid] > 0
+		var within atomic.Int64
+		a.engine.mu.Lock()
+		a.engine.stopping = func() {
+			if n := within.Load(); n != 0 {
+				t.Errorf("stopped under %d requests", n)
 			}
-			a.s.work.mu.Unlock()
-			done := <-entered
-			if !counted {
-				t.Errorf("%s: it looked first", name)
-			}
-			done(nil)
-			c.want(name+" in flight", len(a.s.InFlight()), 0)
 		}
+		a.engine.mu.Unlock()
+		var clients sync.WaitGroup
+		for range 8 {
+			clients.Go(func() {
+				for {
+					lease, err := a.s.Serve(t.Context(), uid)
+					if err != nil {
+						return // It lets nothing new in.
+					}
+					within.Add(1)
+					c.pass(time.Millisecond)
+					within.Add(-1)
+					lease.Done(nil)
+				}
+			})
+		}
+		c.pass(time.Second)
+		if _, err := a.s.Remove(t.Context(), "m", false, false); err != nil {
+			t.Fatal(err)
+		}
+		clients.Wait()
+		c.pass(time.Second)
+		c.want("engines", a.engine.count(), 0)
+		c.want("in flight", len(a.s.InFlight()), 0)
 	})
 }

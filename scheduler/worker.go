@@ -3,15 +3,11 @@ package scheduler
 import (
 	"context"
 	"encoding/binary"
-	"fmt"
 	"slices"
 	"sync"
-	"time"
 
-	cid "github.com/ipfs/go-cid"
-
-	"relay/p2p/record"
 	"relay/scheduler/leadership"
+	"relay/scheduler/ways"
 	"relay/store"
 )
 
@@ -20,42 +16,18 @@ import (
 type worker struct {
 	s *Scheduler
 
+	// reserving is held while memory is taken, so that what is unloaded for one
+	// model is not taken by another. It is taken before mu.
+	reserving sync.Mutex
+
 	mu      sync.Mutex
 	runs    map[string]*run          // By uid.
 	claimed map[string]chan struct{} // Contents that are being deleted, by CID; closed when that is over.
 	wait    sync.WaitGroup
 }
 
-// run is one model on this peer, from the order to the end of its engine.
-type run struct {
-	uid     string
-	model   Model
-	name    string
-	order   record.Version // The placement that is obeyed.
-	fence   leadership.Fence
-	cancel  context.CancelFunc
-	cut     chan struct{} // Closed when its requests may not even finish.
-	process Process       // Set while requests may go there.
-	failed  bool          // It ended by itself and waits for a new order.
-	told    Replica       // What the mesh was last told; zero while that is nothing.
-
-	// telling is held while the record is written, so that records are written
-	// in the order of what they say. It is taken before worker.mu.
-	telling sync.Mutex
-}
-
 func newWorker(s *Scheduler) *worker {
 	return &worker{s: s, runs: map[string]*run{}, claimed: map[string]chan struct{}{}}
-}
-
-// stopNow ends a run without letting its requests finish; worker.mu is held.
-func (r *run) stopNow() {
-	select {
-	case <-r.cut:
-	default:
-		close(r.cut)
-	}
-	r.cancel()
 }
 
 // carryOut starts what is placed here and stops what no longer is.
@@ -63,6 +35,7 @@ func (w *worker) carryOut(ctx context.Context, v *view) {
 	for _, r := range w.compare(ctx, v) {
 		w.renew(r)
 	}
+	w.unloadIdle()
 }
 
 // compare returns the runs that go on under another fence.
@@ -93,13 +66,16 @@ func (w *worker) compare(ctx context.Context, v *view) (renewed []*run) {
 			r.cancel()
 		case r == nil:
 			w.start(ctx, m, p)
-		case !r.model.servedAs(m.Model) || r.failed && r.order.Less(p.version):
+		case !r.model.servedAs(m.Model) || !sameWay(r.way, p.way(w.s.self, m.Model)) || r.failed && r.order.Less(p.version):
 			r.cancel() // The next look finds it gone and starts it anew.
 		default:
-			r.order = p.version
+			r.model, r.order = m.Model, p.version
 			if r.fence != p.fence() {
 				r.fence = p.fence()
 				renewed = append(renewed, r)
+			}
+			if p.Turn == w.s.self && r.restarted < p.Restart {
+				r.askRestart(p.Restart)
 			}
 		}
 	}
@@ -109,6 +85,14 @@ func (w *worker) compare(ctx context.Context, v *view) (renewed []*run) {
 		}
 	}
 	return renewed
+}
+
+// sameWay says whether a model that runs one way runs the other: what was
+// predicted of them makes no difference.
+func sameWay(a, b ways.Way) bool {
+	return a.Kind == b.Kind && a.CPUExperts == b.CPUExperts && slices.EqualFunc(a.Parts, b.Parts, func(a, b ways.Part) bool {
+		return a.Device == b.Device && a.Layers == b.Layers
+	})
 }
 
 // obey says whether an order under this fence is to be carried out, and keeps
@@ -139,7 +123,7 @@ func (w *worker) obey(uid string, fence leadership.Fence) bool {
 
 func (w *worker) start(ctx context.Context, m *modelView, p placementView) {
 	ctx, cancel := context.WithCancel(ctx)
-	r := &run{uid: m.uid, model: m.Model, name: m.shown, order: p.version, fence: p.fence(), cancel: cancel, cut: make(chan struct{})}
+	r := newRun(m, p, w.s.self, cancel)
 	w.runs[m.uid] = r
 	w.wait.Go(func() {
 		defer cancel()
@@ -159,7 +143,7 @@ func (w *worker) live(ctx context.Context, r *run) {
 		return
 	}
 	state := StateFailed
-	if why := ReasonOf(err); why == NoCapacity || why == FileChanged || why == NotFound || why == NoEngine {
+	if refusal(ReasonOf(err)) {
 		state = StateRefused
 	}
 	w.s.log.Warn("replica "+state, "model", r.name, "error", err)
@@ -171,108 +155,9 @@ func (w *worker) live(ctx context.Context, r *run) {
 	w.withdraw(r)
 }
 
-// serve loads the model and serves it until ctx ends (nil) or the engine does.
-// Its errors name neither the model nor this peer: whoever shows them does.
-func (w *worker) serve(ctx context.Context, r *run) error {
-	if w.s.Engine == nil {
-		return Errorf(NoEngine, "%s", w.s.NoEngine)
-	}
-	launch, err := w.launch(r)
-	if err != nil {
-		return err
-	}
-	if err := w.s.CheckArgs(r.model.Args); err != nil {
-		return err
-	}
-	if err := w.s.ledger.Reserve(r.uid, r.model.Need); err != nil {
-		return err
-	}
-	defer w.s.advert.again()
-	defer w.s.ledger.Release(r.uid)
-	w.s.advert.again()
-	w.tell(r, Replica{State: StateLoading})
-	began := time.Now()
-	process, err := w.s.Engine.Start(ctx, launch)
-	if err != nil {
-		return err
-	}
-	w.touch(r)
-	defer w.touch(r)
-	w.setProcess(r, process)
-	w.tell(r, Replica{State: StateReady, Device: process.Device(), LoadMS: time.Since(began).Milliseconds()})
-	w.s.log.Info("ready", "model", r.name, "device", process.Device(), "load_ms", time.Since(began).Milliseconds())
-	w.s.wake()
-
-	select {
-	case <-process.Done():
-		w.setProcess(r, nil)
-		return &Error{Why: EngineFailed, Message: fmt.Sprintf("the engine ended: %v", process.Err()), Err: process.Err()}
-	case <-ctx.Done():
-	}
-	w.setProcess(r, nil) // Nothing new goes there.
-	w.tell(r, Replica{State: StateDraining, Device: process.Device()})
-	drained := time.NewTimer(drainTime)
-	defer drained.Stop()
-	grace := stopTime
-	select {
-	case <-r.cut: // Looked at first: there may be nothing to wait for.
-		grace = cutTime
-	default:
-		select {
-		case <-w.s.traffic.quiet(r.uid):
-		case <-drained.C:
-		case <-process.Done():
-		case <-r.cut:
-			grace = cutTime
-		}
-	}
-	stop, cancel := context.WithTimeout(context.Background(), grace)
-	defer cancel()
-	if err := process.Stop(stop); err != nil && grace == stopTime {
-		w.s.log.Error("engine not stopped", "model", r.name, "error", err)
-	}
-	return nil
-}
-
-// launch finds the files of a model.
-func (w *worker) launch(r *run) (Launch, error) {
-	l := Launch{UID: r.uid, Model: r.model}
-	for i, content := range r.model.roots() {
-		root, err := cid.Decode(content.CID)
-		if err != nil {
-			return l, Errorf(NotFound, "its CID is none")
-		}
-		if w.isClaimed(content.CID) {
-			return l, Errorf(NotFound, "its file is being deleted here")
-		}
-		path, err := w.s.Content.Path(root)
-		if err != nil {
-			return l, err
-		}
-		if i > 0 {
-			l.Projector = path
-			continue
-		}
-		here, err := w.s.Content.Get(root)
-		if err != nil {
-			return l, err
-		}
-		l.Path, l.Files = path, slices.DeleteFunc(slices.Clone(here.Files), func(f string) bool { return f == path })
-	}
-	return l, nil
-}
-
-// touch notes that what a run serves is in use.
-func (w *worker) touch(r *run) {
-	for _, content := range r.model.roots() {
-		root, err := cid.Decode(content.CID)
-		if err == nil {
-			err = w.s.Content.Touch(root)
-		}
-		if err != nil {
-			w.s.log.Debug("use not noted", "cid", content.CID, "error", err)
-		}
-	}
+// refusal says of a reason that it is no failure of the engine's.
+func refusal(why Reason) bool {
+	return slices.Contains([]Reason{NoCapacity, FileChanged, NotFound, NoEngine, NoHolder, DiskFull, Unloaded, DeviceBusy, Paused, Unreachable, NotAllowed}, why)
 }
 
 // needs says whether a content belongs to something that runs here, or is to.
@@ -331,22 +216,6 @@ func (w *worker) unclaimed(ctx context.Context, cid string) error {
 	}
 }
 
-func (w *worker) setProcess(r *run, p Process) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	r.process = p
-}
-
-// process is the engine that serves a model here, or nil.
-func (w *worker) process(uid string) Process {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if r := w.runs[uid]; r != nil {
-		return r.process
-	}
-	return nil
-}
-
 // tell writes this peer's replica record.
 func (w *worker) tell(r *run, state Replica) {
 	state.Message, state.Device = bounded(state.Message, maxSentence), bounded(state.Device, maxModelName)
@@ -363,7 +232,7 @@ func (w *worker) publish(r *run, change func()) {
 	w.mu.Lock()
 	change()
 	state := r.told
-	state.Epoch, state.Rank = r.fence.Epoch, r.fence.Rank
+	state.Epoch, state.Rank, state.Restart, state.Way = r.fence.Epoch, r.fence.Rank, r.restarted, string(r.way.Kind)
 	w.mu.Unlock()
 	if state.State == "" {
 		return

@@ -72,13 +72,16 @@ func lookAtDevices(cmd *cobra.Command, m machine) (deviceReport, error) {
 		return r, nil
 	}
 	r.Engine = &engineReport{scheduler.Build{Version: found.Version, Commit: found.Commit, RPC: found.RPC}, found.Server, string(found.Source)}
-	devices, err := found.Devices(cmd.Context())
+	devices, err := found.Devices(cmd.Context(), llama.Own{})
 	if err != nil {
 		r.NoEngine = sentence(err)
 		return r, nil
 	}
 	r.Devices = scheduler.DevicesOf(devices)
-	r.Lent = lend.Of(available, 0)
+	r.Devices = lend.Of(r.Devices)
+	for _, d := range r.Devices {
+		r.Lent += d.Lent
+	}
 	return r, nil
 }
 

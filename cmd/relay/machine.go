@@ -318,7 +318,7 @@ func (m *machine) openNode(id membership.MeshID, listen []string) (*p2p.Node, er
 	}
 	return p2p.New(p2p.Options{
 		Identity: m.identity, Mesh: id, Storage: m.recordSpace(id), Name: m.Name, Agent: agent(),
-		Kinds:  append(scheduler.Kinds(llama.CheckArgs), keys.RecordKind()),
+		Kinds:  append(scheduler.Kinds(llama.CheckArgs, llama.CheckEnv), keys.RecordKind()),
 		Listen: addrs, Blocks: m.content.Blocks(), Files: m.content,
 		MayHave: func(_ peer.ID, trust membership.Trust, _ cid.Cid, _, _ int64) bool {
 			return trust == membership.TrustReplicas

@@ -48,10 +48,10 @@ func assemble(ctx context.Context, m *machine, id membership.MeshID, hooks hooks
 	p.scheduler, err = scheduler.New(scheduler.Options{
 		Mesh: p.node, Content: m.content, State: m.db.Space(schedulerSpace(id)),
 		Engine: engine, NoEngine: noEngine,
-		ReadHeader: scheduler.ReadGGUF, CheckArgs: llama.CheckArgs, Memory: llama.HostMemory,
+		ReadHeader: scheduler.ReadGGUF, CheckArgs: llama.CheckArgs, CheckEnv: llama.CheckEnv, Memory: llama.HostMemory,
 		Disk:         func() (uint64, uint64, error) { return store.DiskFree(m.modelsDir) },
 		ModelsDir:    m.modelsDir,
-		DefaultSlots: m.slots, Cores: runtime.NumCPU(), Lend: m.lends(), ModelsMax: m.modelsMax, CacheMax: m.cacheMax, Coming: coming,
+		DefaultSlots: m.slots, Cores: runtime.NumCPU(), CoresLent: m.threads(), Lend: m.lends(), ModelsMax: m.modelsMax, CacheMax: m.cacheMax, Coming: coming,
 		Log: m.log.With("part", "scheduler"),
 	})
 	if err != nil {
@@ -105,8 +105,8 @@ func (m *machine) lends() scheduler.Lend {
 	return l
 }
 
-// threads is how many CPU threads one engine uses: half the cores unless the
-// owner lends another number.
+// threads is how many cores models may keep busy: half of them unless the owner
+// lends another number.
 func (m *machine) threads() int {
 	if m.LendCores > 0 {
 		return min(m.LendCores, runtime.NumCPU())
@@ -125,7 +125,7 @@ func (m *machine) findEngine(ctx context.Context) (scheduler.Engine, string) {
 	m.log.Info("engine", "build", found.String(), "from", string(found.Source))
 	return scheduler.LlamaEngine{
 		Found: found, RunDir: m.enginesDir(), CacheDir: m.kernelsDir(),
-		Sandbox: llama.SandboxMode(m.Sandbox), Threads: m.threads(), Log: m.log.With("part", "engine"),
+		Sandbox: llama.SandboxMode(m.Sandbox), Log: m.log.With("part", "engine"),
 	}, ""
 }
 

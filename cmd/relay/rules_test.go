@@ -84,21 +84,82 @@ func TestImportsGoOneWay(t *testing.T) {
 }
 
 // TestDecisionsArePure: what decides imports no network, no clock, no database
-// and nothing of relay's own that does.
+// and nothing of relay's own that does. Of package time it has the types and the
+// constants: the time is told to it.
 func TestDecisionsArePure(t *testing.T) {
-	folders, _ := sources(t)
-	for _, folder := range []string{"scheduler/leadership", "scheduler/placement", "scheduler/ledger", "scheduler/eviction"} {
-		files := folders[folder]
-		if len(files) == 0 {
+	folders, files := sources(t)
+	for _, folder := range []string{
+		"scheduler/leadership", "scheduler/placement", "scheduler/ledger", "scheduler/eviction",
+		"scheduler/ways", "scheduler/residency", "scheduler/setback", "scheduler/demand", "scheduler/speed",
+	} {
+		if len(folders[folder]) == 0 {
 			t.Errorf("%s is not there", folder)
 		}
-		for _, path := range importsOf(files) {
-			if path == "time" || path == "os" || path == "net" || strings.HasPrefix(path, "net/") || strings.Contains(path, ".") ||
+		for _, path := range importsOf(folders[folder]) {
+			if path == "os" || path == "net" || strings.HasPrefix(path, "net/") || strings.Contains(path, ".") ||
 				strings.HasPrefix(path, "relay/") && !strings.HasPrefix(path, "relay/scheduler/") {
 				t.Errorf("%s imports %s", folder, path)
 			}
 		}
+		for _, f := range folders[folder] {
+			for _, use := range clockUses(f) {
+				t.Errorf("%s: %s reads the clock or waits for it", files.Position(use.Pos()), use.Sel.Name)
+			}
+		}
 	}
+}
+
+// TestClockUsesAreFound: whatever package time is called in a file.
+func TestClockUsesAreFound(t *testing.T) {
+	for _, tc := range []struct {
+		body string
+		want int
+	}{
+		{"import \"time\"; var a, b = time.Now(), time.Since(c)", 2},
+		{"import clock \"time\"; var a = clock.Now", 1},
+		{"import . \"time\"; var a = Now()", 1},
+		{"import \"time\"; var a time.Duration = time.Second; var b time.Time; var c = b.Add(a)", 0},
+		{"var time struct{ Now int }; var a = time.Now", 0},
+	} {
+		f, err := parser.ParseFile(token.NewFileSet(), "x.go", "package x; "+tc.body, parser.ParseComments)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := len(clockUses(f)); got != tc.want {
+			t.Errorf("%s: %d uses, want %d", tc.body, got, tc.want)
+		}
+	}
+}
+
+// clockUses are the places where a file reads the clock, or waits for it. An
+// import without a name of its own is one itself: what it brings is not told
+// apart.
+func clockUses(f *ast.File) (uses []*ast.SelectorExpr) {
+	name := ""
+	for _, i := range f.Imports {
+		if i.Path.Value != `"time"` {
+			continue
+		}
+		if name = "time"; i.Name != nil {
+			name = i.Name.Name
+		}
+		if name == "." {
+			return []*ast.SelectorExpr{{X: i.Name, Sel: i.Name}}
+		}
+	}
+	if name == "" {
+		return nil
+	}
+	clock := []string{"Now", "Since", "Until", "After", "AfterFunc", "Tick", "NewTimer", "NewTicker", "Sleep"}
+	ast.Inspect(f, func(n ast.Node) bool {
+		if s, ok := n.(*ast.SelectorExpr); ok && slices.Contains(clock, s.Sel.Name) {
+			if x, ok := s.X.(*ast.Ident); ok && x.Name == name {
+				uses = append(uses, s)
+			}
+		}
+		return true
+	})
+	return uses
 }
 
 func TestOnlyStoreOpensBadger(t *testing.T) {

@@ -2,8 +2,10 @@ package ledger
 
 import "fmt"
 
-// Shortage says that there is not memory enough; all figures are bytes.
+// Shortage says that there is not memory enough on one device; all figures are
+// bytes.
 type Shortage struct {
+	Device           string
 	Need, Free, Lent uint64
 }
 
@@ -14,11 +16,11 @@ func (s *Shortage) Passing() bool { return s.Need <= s.Lent }
 func (s *Shortage) Error() string {
 	switch {
 	case s.Lent == 0:
-		return fmt.Sprintf("needs %s, no memory is lent", size(s.Need))
+		return fmt.Sprintf("needs %s on %s, no memory is lent there", size(s.Need), s.Device)
 	case s.Passing():
-		return fmt.Sprintf("needs %s, %s of the %s lent is free now", size(s.Need), size(s.Free), size(s.Lent))
+		return fmt.Sprintf("needs %s on %s, %s of the %s lent there is free now", size(s.Need), s.Device, size(s.Free), size(s.Lent))
 	}
-	return fmt.Sprintf("needs %s, %s is lent in all", size(s.Need), size(s.Lent))
+	return fmt.Sprintf("needs %s on %s, %s is lent there in all", size(s.Need), s.Device, size(s.Lent))
 }
 
 // Reason is the word for the error, from the closed list in scheduler.

@@ -1,24 +1,37 @@
 package placement
 
+import "relay/scheduler/ways"
+
 // The reasons for which a peer or a model is passed over; they are reasons of
 // the closed list in scheduler, which imports this package.
 const (
-	noHolder   = "no_holder"
-	noCapacity = "no_capacity"
-	noEngine   = "no_engine"
-	peerGone   = "peer_gone"
-	draining   = "draining"
-	cordoned   = "cordoned"
-	notAllowed = "not_allowed"
+	noHolder     = "no_holder"
+	noCapacity   = "no_capacity"
+	noEngine     = "no_engine"
+	engineFailed = "engine_failed"
+	peerGone     = "peer_gone"
+	draining     = "draining"
+	cordoned     = "cordoned"
+	notAllowed   = "not_allowed"
+	diskFull     = "disk_full"
 )
 
 // Model is what is to be placed.
 type Model struct {
 	UID, Name, CID string
-	// Need is the memory of one replica, in bytes.
-	Need uint64
-	// Min is how many replicas are wanted; 0 means 1.
-	Min int
+	// Bytes is the length of all of its files.
+	Bytes int64
+	// Shape is the memory of one replica.
+	Shape ways.Shape
+	// Want is how many replicas are wanted now; 0 is none: it is on demand, and
+	// nobody has asked.
+	Want int
+	// Only is a peer's id: the model runs nowhere else. Empty is anywhere.
+	Only string
+	// Evict: idle models may be unloaded in its favour.
+	Evict bool
+	// Fetch: peers that do not hold the file may be told to fetch it.
+	Fetch bool
 }
 
 // Snapshot is the mesh as one leader sees it. Peers are named once each.
@@ -40,34 +53,56 @@ type Peer struct {
 	// Engine says that there is a usable build; NoEngine why there is none.
 	Engine   bool
 	NoEngine string
-	// Lent is what the peer offers in all and Free what is left of it, in bytes.
-	Lent, Free uint64
+	// Machine is its memory, by device, and how this model ran there before.
+	Machine ways.Machine
 	// Holds: the peer has the model's file whole. Gone is why it no longer has
 	// what it once had, in a sentence that names the file.
 	Holds bool
 	Gone  string
 	// Runs: the model is loaded or loading there, its memory taken already, or
-	// it was ordered to and has not answered yet.
+	// it was ordered to and has not answered yet; Way is how, where that is known.
 	// Ready: it serves.
 	Runs, Ready bool
+	Way         *ways.Way
 	// Placed: the order in force names it. Of several that run the model, such
 	// as one that came back and still seems to, it stays where it is placed.
 	Placed bool
 	// Failed is the reason of a failure or refusal that is not to be tried
 	// again yet, FailedText its sentence.
 	Failed, FailedText string
+	// Parked: it failed there so often that only a person, or another definition
+	// of the model, has it tried again; Failed and FailedText say how.
+	Parked bool
+	// Paused is why the owner has it lend nothing for now, "" where it lends.
+	Paused string
+	// DiskFree is the room for files, in bytes, where DiskKnown. FetchRate is how
+	// fast its last pull went, in bytes/s, 0 where that is not known.
+	DiskFree  uint64
+	DiskKnown bool
+	FetchRate float64
+}
+
+// Order is one whole replica: which peer runs it, and which way. Fetch: it does
+// not hold the file and is to fetch it first.
+type Order struct {
+	Peer  string
+	Way   ways.Way
+	Fetch bool
 }
 
 // Plan is where the model is to run.
 type Plan struct {
-	// Peers run one whole replica each; at most Min, fewer where no more can. Those
-	// that are drained and still serve come last, beside the ones that are to be
-	// ready in their stead.
-	Peers []string
+	// Orders are at most as many as replicas are wanted, fewer where no more can.
+	// Peers that are drained and still serve come last, beside the ones that are to
+	// be ready in their stead.
+	Orders []Order
 	// Text says why, in one sentence.
 	Text string
-	// Reason is why nothing runs, or is about to run no more; else empty.
+	// Reason is why nothing runs that should, or is about to run no more; else empty.
 	Reason string
+	// Final: it runs nowhere and only a person changes that, so that requests need
+	// not wait.
+	Final bool
 }
 
 // Rejection is why one peer was not chosen, in one sentence.

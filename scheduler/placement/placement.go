@@ -2,73 +2,155 @@ package placement
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
-	"strings"
+
+	"relay/scheduler/ways"
 )
 
-// Place chooses peers for a model: those that run it already, ready ones first
-// and of these the ones where it is placed, then those with the most memory left, then by id. The rejections are in the
-// order of the peers' ids; a peer that could run the model and is not needed is
-// in neither list, nor is one that only serves until another is ready.
-func Place(m Model, s Snapshot) (Plan, []Rejection) {
-	peers := slices.SortedFunc(slices.Values(s.Peers), func(a, b Peer) int { return cmp.Compare(a.ID, b.ID) })
-	source := slices.ContainsFunc(peers, func(p Peer) bool { return p.Holds && p.Alive })
-	var fit []Peer
-	for _, p := range peers {
-		if reason, _ := reject(m, p, source); reason == "" {
-			fit = append(fit, p)
-		}
+// seat is a peer that could run the model.
+type seat struct {
+	peer   *Peer
+	way    ways.Way
+	evicts bool   // Idle models have to go first.
+	free   uint64 // Where it would compute, in bytes.
+}
+
+// planner is one decision.
+type planner struct {
+	m      Model
+	peers  []Peer
+	pieces *ways.Pieces
+	source bool // Somebody who answers holds the file.
+}
+
+func newPlanner(m Model, s Snapshot) *planner {
+	p := &planner{m: m, peers: s.Peers, pieces: ways.Of(m.Shape)}
+	for i := range s.Peers {
+		p.source = p.source || s.Peers[i].Holds && s.Peers[i].Alive
 	}
-	slices.SortStableFunc(fit, func(a, b Peer) int {
-		return cmp.Or(first(a.Ready, b.Ready), first(a.Placed, b.Placed), first(a.Runs, b.Runs), cmp.Compare(b.Free, a.Free))
-	})
-	chosen := fit[:min(len(fit), wanted(m))]
-	stand := standIns(m, peers, chosen)
+	return p
+}
+
+// Place chooses peers for a model: those that run it already, ready ones first
+// and of these the ones where it is placed; then those that unload nothing for
+// it, of these the ones that hold the file, the ones that are predicted to be
+// faster (by more than 10 %), the ones with the most memory left where it
+// computes; then by id.
+func Place(m Model, s Snapshot) Plan {
+	p := newPlanner(m, s)
+	chosen, stand := p.choose()
 	var plan Plan
 	switch {
 	case len(chosen) > 0:
-		plan.Text = chosenText(m, chosen, stand)
+		plan.Text = p.chosenText(chosen, stand)
 	case len(stand) > 0:
-		plan.Reason, plan.Text = draining, lastText(m, peers, stand)
+		plan.Reason, plan.Text = draining, p.lastText(stand)
+	case m.Want < 1:
+		plan.Text = p.says("no replica is wanted for now")
 	default:
-		plan = nowhere(m, peers)
+		plan.Reason, plan.Text = p.nowhere()
+		plan.Final = p.final()
 	}
-	for _, p := range slices.Concat(chosen, stand) {
-		plan.Peers = append(plan.Peers, p.ID)
+	for _, c := range chosen {
+		plan.Orders = append(plan.Orders, Order{Peer: c.peer.ID, Way: c.way, Fetch: c.fetches()})
 	}
-	var rejections []Rejection
-	for _, p := range peers {
-		if reason, text := reject(m, p, source); reason != "" && !slices.Contains(plan.Peers, p.ID) {
-			rejections = append(rejections, Rejection{p.ID, reason, text})
-		}
+	for _, q := range stand {
+		plan.Orders = append(plan.Orders, Order{Peer: q.ID, Way: p.kept(q)})
 	}
-	return plan, rejections
+	return plan
 }
 
-// standIns are the drained peers that go on serving: as many as there are
-// replicas that are not ready elsewhere yet.
-func standIns(m Model, peers, chosen []Peer) []Peer {
-	missing := wanted(m)
-	for _, p := range chosen {
-		if p.Ready {
-			missing--
-		}
+// choose finds the peers that are to run the model, and those that are drained
+// and stand in until they do.
+func (p *planner) choose() (chosen []*seat, stand []*Peer) {
+	if p.m.Want < 1 {
+		return nil, nil
 	}
-	var stand []Peer
-	for _, p := range peers {
-		if p.Drained && p.Grace && p.Ready && p.Failed == "" && missing > len(stand) {
-			p.Drained = false
-			if reason, _ := unable(p); reason == "" {
-				stand = append(stand, p)
+	room := make([]seat, 0, len(p.peers))
+	seats := make([]*seat, 0, len(p.peers)) // Into room: they are lighter to sort.
+	seated := make([]bool, len(p.peers))
+	for g := range evicting + 1 {
+		if p.enough(g, seats) {
+			break
+		}
+		for i := range p.peers {
+			if seated[i] || g != evicting && p.groupOf(&p.peers[i]) != g {
+				continue
+			}
+			if c, ok := p.seat(&p.peers[i], g == evicting); ok {
+				room, seated[i] = append(room, c), true
+				seats = append(seats, &room[len(room)-1])
 			}
 		}
 	}
-	return stand
+	slices.SortFunc(seats, func(a, b *seat) int {
+		return cmp.Or(byStanding(a, b), cmp.Compare(b.way.Decode, a.way.Decode), byRoom(a, b))
+	})
+	// Speeds that are no difference, seen from the fastest, count as one.
+	for from := 0; from < min(len(seats), p.m.Want); {
+		to := from + 1
+		for to < len(seats) && byStanding(seats[from], seats[to]) == 0 && !ways.Faster(seats[from].way.Decode, seats[to].way.Decode) {
+			to++
+		}
+		slices.SortFunc(seats[from:to], byRoom)
+		from = to
+	}
+	chosen = seats[:min(len(seats), p.m.Want)]
+	return chosen, p.standIns(chosen)
 }
 
-// wanted is the number of replicas asked for.
-func wanted(m Model) int { return max(1, m.Min) }
+// group is when a peer is looked at. Laying a model out over devices takes a
+// while, and those of later groups come after those of earlier ones.
+type group int
+
+const (
+	running group = iota
+	holding       // Or placed there.
+	fetching
+	evicting // All that have no seat yet, if idle models go.
+)
+
+func (p *planner) groupOf(q *Peer) group {
+	switch {
+	case q.Runs:
+		return running
+	case q.Holds || q.Placed:
+		return holding
+	}
+	return fetching
+}
+
+// enough says that none of a group could come before the seats that are there.
+func (p *planner) enough(g group, seats []*seat) bool {
+	switch g {
+	case running:
+		return false
+	case holding: // One that is placed there comes before one that only runs.
+		ready := 0
+		for _, c := range seats {
+			if c.peer.Ready {
+				ready++
+			}
+		}
+		return ready >= p.m.Want
+	case evicting:
+		return !p.m.Evict || len(seats) >= p.m.Want
+	}
+	return len(seats) >= p.m.Want
+}
+
+// byStanding orders by what comes before speed.
+func byStanding(a, b *seat) int {
+	x, y := a.peer, b.peer
+	return cmp.Or(first(x.Ready, y.Ready), first(!a.evicts, !b.evicts), first(x.Placed, y.Placed), first(x.Runs, y.Runs), first(!a.fetches(), !b.fetches()))
+}
+
+// byRoom orders by what comes after it.
+func byRoom(a, b *seat) int {
+	return cmp.Or(cmp.Compare(b.free, a.free), cmp.Compare(a.peer.ID, b.peer.ID))
+}
+
+func (s *seat) fetches() bool { return !s.peer.Holds && !s.peer.Runs }
 
 // first puts those for which something is true before those for which it is not.
 func first(a, b bool) int {
@@ -81,206 +163,148 @@ func first(a, b bool) int {
 	return +1
 }
 
-// reject says why a peer cannot run a model whole; an empty reason is that it
-// can. What is hardest to mend comes first. With source there is a peer that
-// the file can be pulled from.
-func reject(m Model, p Peer, source bool) (reason, text string) {
-	if reason, text = unable(p); reason != "" {
-		return reason, text
+// seat is how a peer would run the model now, or once idle models there are
+// unloaded; ok is false where it cannot.
+func (p *planner) seat(q *Peer, evicts bool) (c seat, ok bool) {
+	if p.unable(q) != able {
+		return c, false
 	}
-	if p.Runs && p.Failed == "" { // Its memory is taken already, and it has read its file.
-		return "", ""
-	}
-	if p.Gone != "" {
-		return noHolder, fmt.Sprintf("%s does not hold the file any more: %s", p.Name, p.Gone)
-	}
-	if !p.Holds {
-		if _, why := lacks(m, p); why != "" {
-			return noHolder, fmt.Sprintf("%s does not hold the file, and has no room for it: %s", p.Name, why)
-		}
-		if !source {
-			return noHolder, fmt.Sprintf("%s does not hold the file", p.Name)
-		}
-		return noHolder, fmt.Sprintf("%s does not hold the file (relay model pull %s there)", p.Name, m.Name)
-	}
-	if p.Failed != "" {
-		return p.Failed, fmt.Sprintf("%s: %s", p.Name, cmp.Or(p.FailedText, "it failed and has not said why"))
-	}
-	return lacks(m, p)
-}
-
-// unable says why a peer runs nothing new at all.
-func unable(p Peer) (reason, text string) {
+	c = seat{peer: q}
 	switch {
-	case !p.Alive:
-		return peerGone, fmt.Sprintf("%s does not answer", p.Name)
-	case p.Trust != "replicas":
-		return notAllowed, fmt.Sprintf("%s may not run whole models (its trust is %s)", p.Name, p.Trust)
-	case p.Draining:
-		return draining, fmt.Sprintf("%s is draining", p.Name)
-	case p.Drained:
-		return draining, fmt.Sprintf("%s is drained", p.Name)
-	case p.Cordoned && !p.Runs && !p.Placed:
-		return cordoned, fmt.Sprintf("%s is cordoned", p.Name)
-	case !p.Engine:
-		return noEngine, fmt.Sprintf("%s has no engine: %s", p.Name, cmp.Or(p.NoEngine, "it has not said why"))
-	}
-	return "", ""
-}
-
-// lacks says that a peer's memory does not do: never, or not now.
-func lacks(m Model, p Peer) (reason, text string) {
-	switch {
-	case p.Lent == 0 && m.Need > 0:
-		return noCapacity, fmt.Sprintf("%s lends no memory", p.Name)
-	case m.Need > p.Lent:
-		return noCapacity, fmt.Sprintf("%s needed, %s lends %s in all", atLeast(m.Need), p.Name, atMost(p.Lent))
-	case m.Need > p.Free:
-		return noCapacity, fmt.Sprintf("%s needed, %s has %s free now of the %s it lends", atLeast(m.Need), p.Name, atMost(p.Free), atMost(p.Lent))
-	}
-	return "", ""
-}
-
-// chosenText is the sentence for a plan, with the peers that serve until then.
-func chosenText(m Model, chosen, stand []Peer) string {
-	var stays, new []string
-	for _, p := range chosen {
-		if p.Runs {
-			stays = append(stays, p.Name)
-		} else {
-			new = append(new, fmt.Sprintf("%s (holds the file, %s free of %s lent)", p.Name, atMost(p.Free), atMost(p.Lent)))
-		}
-	}
-	var parts []string
-	if len(stays) > 0 {
-		parts = append(parts, "stays on "+list(stays))
-	}
-	if len(new) > 0 {
-		parts = append(parts, fmt.Sprintf("goes to %s; %s needed", list(new), atLeast(m.Need)))
-	}
-	text := fmt.Sprintf("model %q: %s", m.Name, strings.Join(parts, ", and "))
-	if len(chosen) < wanted(m) {
-		text += fmt.Sprintf("; no more than %d of %d replicas find a place", len(chosen), wanted(m))
-	}
-	if len(stand) > 0 {
-		text += fmt.Sprintf("; %s drained and %s until then", are(stand), agree(stand, "serves", "serve"))
-	}
-	return text
-}
-
-// lastText is the sentence for a model that nobody can take over from the peers
-// that are drained.
-func lastText(m Model, peers, stand []Peer) string {
-	return fmt.Sprintf("model %q: %s drained and nobody else can take it, so that it soon stops there%s", m.Name, are(stand), pullHint(m, peers))
-}
-
-// are says of peers that they are.
-func are(peers []Peer) string { return list(namesOf(peers)) + " " + agree(peers, "is", "are") }
-
-func agree(peers []Peer, one, more string) string {
-	if len(peers) == 1 {
-		return one
-	}
-	return more
-}
-
-// nowhere is the plan where no peer can run the model: its sentence names what
-// would have to change.
-func nowhere(m Model, peers []Peer) Plan {
-	var here, away []Peer // that hold the file
-	var lost []string     // what became of files that were held
-	for _, p := range peers {
-		switch {
-		case p.Holds && p.Alive:
-			here = append(here, p)
-		case p.Holds:
-			away = append(away, p)
-		}
-		if p.Gone != "" {
-			lost = append(lost, fmt.Sprintf("on %s %s", p.Name, p.Gone))
-		}
-	}
-	plan := Plan{Reason: noHolder}
-	switch {
-	case len(here) > 0:
-		plan.Reason, plan.Text = unserved(m, here)
-		plan.Text += pullHint(m, peers)
-	case len(away) > 0:
-		plan.Text = fmt.Sprintf("the peers that hold it whole do not answer: %s", list(namesOf(away)))
+	case q.Parked || q.Failed != "":
+		return c, false
+	case q.Runs: // Its memory is taken already, and it has read its file.
+		c.way = p.kept(q)
+	case p.fileless(q) != hasFile:
+		return c, false
 	default:
-		plan.Text = "no peer holds it whole"
+		worst := ways.Fits
+		if c.evicts = evicts; evicts {
+			worst = ways.Evicts
+		}
+		if c.way, _, ok = p.pieces.Best(&q.Machine, worst); !ok {
+			return c, false
+		}
 	}
-	if plan.Reason == noHolder && len(lost) > 0 {
-		plan.Text += "; " + strings.Join(lost, "; ")
-	}
-	plan.Text = fmt.Sprintf("model %q: %s", m.Name, plan.Text)
-	return plan
+	c.free, _ = roomFor(q, &c.way)
+	return c, true
 }
 
-// pullHint names the peers that could run the model if they held it.
-func pullHint(m Model, peers []Peer) string {
-	var pullers []string
-	for _, p := range peers {
-		if reason, _ := unable(p); !p.Holds && reason == "" && m.Need <= p.Free && m.Need <= p.Lent {
-			pullers = append(pullers, p.Name)
-		}
+// kept is how a peer runs the model that runs there: as it does, or where that is
+// not known the way that is likeliest.
+func (p *planner) kept(q *Peer) ways.Way {
+	if q.Way != nil {
+		return *q.Way
 	}
-	if len(pullers) == 0 {
-		return ""
+	if w, _, ok := p.pieces.Best(&q.Machine, ways.Later); ok {
+		return w
 	}
-	return fmt.Sprintf(" (relay model pull %s on %s, where it would fit)", m.Name, list(pullers))
+	return p.pieces.OnCPU(&q.Machine)
 }
 
-// unserved is why none of the holders that answer can run the model.
-func unserved(m Model, holders []Peer) (reason, text string) {
-	if !slices.ContainsFunc(holders, func(p Peer) bool { reason, _ := unable(p); return !p.Drained || reason != draining }) {
-		return draining, fmt.Sprintf("%s drained and nobody else that answers holds the file", are(holders))
-	}
-	// Where it is only the memory, the two figures say it all.
-	var best *Peer
-	for i := range holders {
-		p := &holders[i]
-		if reason, _ := reject(m, *p, true); reason != noCapacity || p.Failed != "" {
-			best = nil
-			break
-		}
-		if best == nil || p.Free > best.Free {
-			best = p
+// roomFor is what is free, and what is lent, where a way computes.
+func roomFor(q *Peer, w *ways.Way) (free, lent uint64) {
+	for i := range q.Machine.GPUs {
+		g := &q.Machine.GPUs[i]
+		if slices.ContainsFunc(w.Parts, func(part ways.Part) bool { return part.Device == g.ID }) {
+			free, lent = free+g.Free, lent+g.Lent
 		}
 	}
-	if best != nil {
-		text = fmt.Sprintf("need %s, most free is %s on %s", atLeast(m.Need), atMost(best.Free), best.Name)
-		most := slices.MaxFunc(holders, func(a, b Peer) int { return cmp.Compare(a.Lent, b.Lent) })
-		if m.Need > most.Lent {
-			return noCapacity, text + fmt.Sprintf("; no holder lends more than %s", atMost(most.Lent))
-		}
-		return noCapacity, text + fmt.Sprintf("; it would fit on %s if nothing else ran there", most.Name)
+	if lent == 0 {
+		free, lent = q.Machine.Host.Free, q.Machine.Host.Lent
 	}
-	// Else each holder has its own; the reason is the one nearest to passing.
-	reasons := make(map[string]bool)
-	failed := ""
-	var texts []string
-	for _, p := range holders {
-		reason, text := reject(m, p, true)
-		reasons[reason] = true
-		if p.Failed == reason {
-			failed = cmp.Or(failed, reason)
-		}
-		texts = append(texts, text)
-	}
-	for _, r := range []string{noCapacity, failed, draining, cordoned, noEngine, notAllowed} {
-		if reasons[r] {
-			reason = r
-			break
-		}
-	}
-	return reason, "runs nowhere: " + strings.Join(texts, "; ")
+	return free, lent
 }
 
-func namesOf(peers []Peer) []string {
-	var names []string
-	for _, p := range peers {
-		names = append(names, p.Name)
+// standIns are the drained peers that go on serving: as many as there are
+// replicas that are not ready elsewhere yet.
+func (p *planner) standIns(chosen []*seat) []*Peer {
+	missing := p.m.Want
+	for _, c := range chosen {
+		if c.peer.Ready {
+			missing--
+		}
 	}
-	return names
+	if missing < 1 {
+		return nil
+	}
+	var stand []*Peer
+	for i := range p.peers {
+		if q := &p.peers[i]; q.Drained && q.Grace && q.Ready && q.Failed == "" && !q.Parked && p.unable(q) == isDrained && p.unableButDrained(q) == able {
+			stand = append(stand, q)
+		}
+	}
+	slices.SortFunc(stand, byID)
+	return stand[:min(len(stand), missing)]
+}
+
+func byID(a, b *Peer) int { return cmp.Compare(a.ID, b.ID) }
+
+// sorted are all peers by id.
+func (p *planner) sorted() []*Peer {
+	list := make([]*Peer, len(p.peers))
+	for i := range p.peers {
+		list[i] = &p.peers[i]
+	}
+	slices.SortFunc(list, byID)
+	return list
+}
+
+// final says of a model that runs nowhere that only a person changes that: some
+// peers could have run it, and on each of them it is parked or can never fit.
+func (p *planner) final() bool {
+	could := false
+	for i := range p.peers {
+		q := &p.peers[i]
+		switch why := p.unable(q); {
+		case why == isGone && q.Holds && !q.Parked:
+			return false // It may come back.
+		case why == isPaused:
+		case why != able:
+			continue
+		}
+		if f := p.fileless(q); !q.Runs && f != hasFile {
+			if (f == noRoom || f == unknownRoom) && p.fits(q, ways.Later) {
+				return false // Disks are emptied, and looked at.
+			}
+			continue
+		}
+		if could = true; !q.Parked && (q.Runs || p.fits(q, ways.Later)) {
+			return false
+		}
+	}
+	return could
+}
+
+func (p *planner) fits(q *Peer, worst ways.Verdict) bool {
+	_, _, ok := p.pieces.Best(&q.Machine, worst)
+	return ok
+}
+
+// Ever is on how many peers the model could run if nothing else ran anywhere, and
+// for each of the others why not.
+func Ever(m Model, s Snapshot) (peers int, why []Rejection) {
+	p := newPlanner(m, s)
+	for _, q := range p.sorted() {
+		u := p.unable(q)
+		if u == isPaused {
+			u = able
+		}
+		switch {
+		case u != able:
+			why = append(why, Rejection{q.ID, u.reason(), p.unableText(q, u)})
+		case q.Parked:
+			why = append(why, p.parked(q))
+		case q.Runs:
+			peers++
+		case p.fileless(q) != hasFile:
+			reason, text := p.filelessText(q)
+			why = append(why, Rejection{q.ID, reason, text})
+		case p.fits(q, ways.Later):
+			peers++
+		default:
+			why = append(why, Rejection{q.ID, noCapacity, p.lacksText(q)})
+		}
+	}
+	return peers, why
 }

@@ -1,0 +1,238 @@
+package gguftest
+
+import (
+	"bufio"
+	"encoding/binary"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strings"
+)
+
+// More numbers of types of tensors.
+const (
+	Q4_0 uint32 = 2
+	Q8_0 uint32 = 8
+	Q4_K uint32 = 12
+)
+
+// A Random is a model with random weights that llama.cpp loads and runs, of any
+// size. What it says means nothing.
+type Random struct {
+	// Arch is "llama", or "gemma3", which attends to a sliding window in five
+	// layers of six, and whose output layer is its input layer.
+	Arch string
+	// Type is that of all tensors with more than one dimension.
+	Type uint32
+	// Layers, and the width of the model, of its keys and values, and of its
+	// feed-forward layers. A head is HeadWidth wide.
+	Layers, Width, KVWidth, HeadWidth, FeedForward int
+	// Of Experts in each layer Used work on a token; 0 for none.
+	Experts, Used int
+	// Window is how far gemma3's sliding window reaches, in tokens.
+	Window int
+	// Vocab is the number of tokens, at least as many as the vocabulary that it
+	// is made from has; 0 for that many.
+	Vocab int
+	// Train is the context that it says it was trained for.
+	Train int
+}
+
+// Write writes the model to path, with the vocabulary of another model's file,
+// which Parse has taken apart.
+func (m Random) Write(path string, from File) error {
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	file, tensors := m.header(from)
+	w := bufio.NewWriterSize(f, 1<<20)
+	var head Writer
+	head.WriteString("GGUF")
+	head.Put(uint32(3), uint64(len(tensors)), uint64(len(file.Pairs)))
+	for _, p := range file.Pairs {
+		head.Put(p.Key)
+		head.value(p.Value)
+	}
+	at := 0
+	for _, t := range tensors {
+		head.Put(t.Name, uint32(len(t.Dims)), t.Dims, t.Type, uint64(at))
+		at += padded(t.bytes(), 32)
+	}
+	head.Pad(32)
+	if _, err := w.Write(head.Bytes()); err != nil {
+		return err
+	}
+	noise := map[uint32][]byte{}
+	for _, t := range tensors {
+		if noise[t.Type] == nil {
+			noise[t.Type] = randomBlocks(t.Type)
+		}
+		for left := padded(t.bytes(), 32); left > 0; {
+			n, err := w.Write(noise[t.Type][:min(left, len(noise[t.Type]))])
+			if err != nil {
+				return err
+			}
+			left -= n
+		}
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	return f.Close()
+}
+
+// blocks are how many elements and bytes a block of a type has.
+func blocks(kind uint32) (elements, bytes int) {
+	switch kind {
+	case F32:
+		return 1, 4
+	case F16:
+		return 1, 2
+	case Q4_0:
+		return 32, 18
+	case Q8_0:
+		return 32, 34
+	case Q4_K:
+		return 256, 144
+	}
+	panic(fmt.Sprintf("no random tensors of type %d", kind))
+}
+
+// bytes is the length of a tensor without its data.
+func (t Tensor) bytes() int {
+	elements, bytes := blocks(t.Type)
+	n := 1
+	for _, d := range t.Dims {
+		n *= int(d)
+	}
+	return n / elements * bytes
+}
+
+// randomBlocks are some blocks with small weights: norms, alone in F32, are one.
+func randomBlocks(kind uint32) []byte {
+	const small = 0x1400 // 2^-10 as a half
+	random := rand.New(rand.NewChaCha8([32]byte{byte(kind)}))
+	_, size := blocks(kind)
+	out := make([]byte, 0, 1<<18)
+	for len(out)+size <= 1<<18 {
+		switch kind {
+		case F32:
+			out = binary.LittleEndian.AppendUint32(out, math.Float32bits(1))
+			continue
+		case F16:
+			out = binary.LittleEndian.AppendUint16(out, 0x2000|uint16(random.Uint32()&0x83ff))
+			continue
+		case Q4_K:
+			out = binary.LittleEndian.AppendUint16(binary.LittleEndian.AppendUint16(out, 0x0400), small)
+		default:
+			out = binary.LittleEndian.AppendUint16(out, small)
+		}
+		for len(out)%size != 0 {
+			out = append(out, byte(random.Uint32()))
+		}
+	}
+	return out
+}
+
+// header is the model without tensors, and the tensors without data.
+func (m Random) header(from File) (File, []Tensor) {
+	var f File
+	key := func(name string, v any) { f.Pairs = append(f.Pairs, Pair{m.Arch + "." + name, v}) }
+	f.Pairs = []Pair{{"general.architecture", m.Arch}, {"general.name", "random"}}
+	key("block_count", uint32(m.Layers))
+	key("context_length", uint32(m.Train))
+	key("embedding_length", uint32(m.Width))
+	key("feed_forward_length", uint32(m.FeedForward))
+	key("attention.head_count", uint32(m.Width/m.HeadWidth))
+	key("attention.head_count_kv", uint32(m.KVWidth/m.HeadWidth))
+	key("attention.key_length", uint32(m.HeadWidth))
+	key("attention.value_length", uint32(m.HeadWidth))
+	key("attention.layer_norm_rms_epsilon", float32(1e-5))
+	if m.Experts > 0 {
+		key("expert_count", uint32(m.Experts))
+		key("expert_used_count", uint32(m.Used))
+	}
+	if m.Window > 0 {
+		key("attention.sliding_window", uint32(m.Window))
+	}
+	vocab := 0
+	for _, p := range from.Pairs {
+		if !strings.HasPrefix(p.Key, "tokenizer.") {
+			continue
+		}
+		v := p.Value.(Raw)
+		if v.Type == TypeArray && p.Key != "tokenizer.ggml.merges" {
+			v, vocab = v.longer(m.Vocab)
+		}
+		f.Pairs = append(f.Pairs, Pair{p.Key, v})
+	}
+
+	var tensors []Tensor
+	add := func(name string, kind uint32, dims ...int) {
+		t := Tensor{Name: name, Type: kind}
+		for _, d := range dims {
+			t.Dims = append(t.Dims, uint64(d))
+		}
+		tensors = append(tensors, t)
+	}
+	add("token_embd.weight", m.Type, m.Width, vocab)
+	gemma := m.Arch == "gemma3"
+	for i := range m.Layers {
+		b := fmt.Sprintf("blk.%d.", i)
+		add(b+"attn_norm.weight", F32, m.Width)
+		add(b+"attn_q.weight", m.Type, m.Width, m.Width)
+		add(b+"attn_k.weight", m.Type, m.Width, m.KVWidth)
+		add(b+"attn_v.weight", m.Type, m.Width, m.KVWidth)
+		add(b+"attn_output.weight", m.Type, m.Width, m.Width)
+		add(b+"ffn_norm.weight", F32, m.Width)
+		if gemma {
+			add(b+"attn_q_norm.weight", F32, m.HeadWidth)
+			add(b+"attn_k_norm.weight", F32, m.HeadWidth)
+			add(b+"post_attention_norm.weight", F32, m.Width)
+			add(b+"post_ffw_norm.weight", F32, m.Width)
+		}
+		if m.Experts > 0 {
+			add(b+"ffn_gate_inp.weight", F32, m.Width, m.Experts)
+			add(b+"ffn_gate_exps.weight", m.Type, m.Width, m.FeedForward, m.Experts)
+			add(b+"ffn_up_exps.weight", m.Type, m.Width, m.FeedForward, m.Experts)
+			add(b+"ffn_down_exps.weight", m.Type, m.FeedForward, m.Width, m.Experts)
+			continue
+		}
+		add(b+"ffn_gate.weight", m.Type, m.Width, m.FeedForward)
+		add(b+"ffn_up.weight", m.Type, m.Width, m.FeedForward)
+		add(b+"ffn_down.weight", m.Type, m.FeedForward, m.Width)
+	}
+	add("output_norm.weight", F32, m.Width)
+	if !gemma {
+		add("output.weight", m.Type, m.Width, vocab)
+	}
+	return f, tensors
+}
+
+// longer is an array with as many elements as wanted, more of the last kind at
+// its end: texts that are no other's, and zeros.
+func (v Raw) longer(want int) (Raw, int) {
+	kind := binary.LittleEndian.Uint32(v.Bytes)
+	n := int(binary.LittleEndian.Uint64(v.Bytes[4:]))
+	if want <= n {
+		return v, n
+	}
+	w := Writer{}
+	w.Put(kind, uint64(want))
+	w.Write(v.Bytes[12:])
+	for i := n; i < want; i++ {
+		switch kind {
+		case TypeString:
+			w.Put(fmt.Sprintf("<more %d>", i))
+		case TypeInt32:
+			w.Put(int32(1)) // an ordinary piece
+		default:
+			w.Put(float32(-20))
+		}
+	}
+	return Raw{TypeArray, slices.Clone(w.Bytes())}, want
+}

@@ -1,0 +1,243 @@
+package placement_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"relay/scheduler/placement"
+	"relay/scheduler/ways"
+)
+
+// layered is a model of ten layers of 1 GiB: 12.8 GiB on a CPU; 11.5 GiB on a GPU
+// and 1.3 GiB beside it.
+var layered = ways.Shape{Input: gib, Output: gib, Compute: gib / 2, Host: gib / 4, Layers: []ways.Layers{{Count: 10, Weights: gib}}}
+
+func card(id string, lent, free float64) func(*placement.Peer) {
+	return func(p *placement.Peer) {
+		p.Machine.GPUs = append(p.Machine.GPUs, ways.Device{ID: id, GPU: true, Known: true, Lent: uint64(lent * gib), Free: uint64(free * gib)})
+	}
+}
+
+func idle(more float64) func(*placement.Peer) {
+	return func(p *placement.Peer) { p.Machine.Host.Evictable = uint64(more * gib) }
+}
+
+func disk(free float64) func(*placement.Peer) {
+	return func(p *placement.Peer) { p.Holds, p.DiskKnown, p.DiskFree = false, true, uint64(free*gib) }
+}
+
+func fast(rate float64) func(*placement.Peer) {
+	return func(p *placement.Peer) { p.Machine.Host.Decode = rate }
+}
+
+func parks(p *placement.Peer) {
+	p.Parked, p.Failed, p.FailedText = true, "engine_failed", "the engine ended at once"
+}
+func pauses(p *placement.Peer) { p.Paused = "its owner plays a game" }
+
+func TestWaysAndWants(t *testing.T) {
+	type peers = []placement.Peer
+	for _, tc := range []struct {
+		name   string
+		m      placement.Model
+		peers  peers
+		on     string // peer kind, "fetch"
+		reason string
+		final  bool
+		text   string
+		others []string // of the rejections the sentences
+	}{
+		{"a GPU before more RAM", placement.Model{}, peers{peer("attic", 64, 64), peer("den", 16, 16, card("CUDA0", 24, 20))}, "den:gpu", "", false,
+			`model "qwen": goes to den (holds the file, 20.0 GiB free of 24.0 GiB lent on CUDA0); 12.8 GiB needed`, nil},
+		{"GPU and RAM", placement.Model{}, peers{peer("den", 16, 16, card("CUDA0", 8, 8))}, "den:gpu+ram", "", false,
+			`model "qwen": goes to den (holds the file, 8.0 GiB free of 8.0 GiB lent on CUDA0, the rest in RAM); 13.3 GiB needed`, nil},
+		{"two GPUs", placement.Model{}, peers{peer("den", 2, 2, card("CUDA0", 8, 8), card("CUDA1", 8, 8))}, "den:gpus", "", false,
+			`model "qwen": goes to den (holds the file, 16.0 GiB free of 16.0 GiB lent on CUDA0 and CUDA1); 13.3 GiB needed`, nil},
+		{"on CPU beside a GPU", placement.Model{}, peers{peer("den", 16, 16, card("CUDA0", 2, 2))}, "den:cpu", "", false,
+			`model "qwen": goes to den (holds the file, 16.0 GiB free of 16.0 GiB lent); 12.8 GiB needed; ` +
+				`runs on cpu although CUDA0 on den is free: needs 11.5 GiB, CUDA0 lends 2.0 GiB in all`, nil},
+		{"a CPU that is faster than the GPU", placement.Model{}, peers{peer("den", 32, 32, fast(1e12), card("CUDA0", 24, 20))}, "den:cpu", "", false,
+			`model "qwen": goes to den (holds the file, 32.0 GiB free of 32.0 GiB lent); 12.8 GiB needed; ` +
+				`runs on cpu although CUDA0 on den is free in part: 15.2 tokens/s are predicted there, 84.7 on cpu`, nil},
+		{"faster first", placement.Model{}, peers{peer("attic", 64, 64), peer("den", 16, 16, fast(40e9))}, "den:cpu", "", false,
+			`model "qwen": goes to den (holds the file, 16.0 GiB free of 16.0 GiB lent); 12.8 GiB needed`, nil},
+		{"a little faster is no faster", placement.Model{}, peers{peer("attic", 64, 64), peer("den", 16, 16, fast(28e9))}, "attic:cpu", "", false,
+			`model "qwen": goes to attic (holds the file, 64.0 GiB free of 64.0 GiB lent); 12.8 GiB needed`, nil},
+		{"neither memory does", placement.Model{}, peers{peer("den", 16, 4, card("CUDA0", 24, 1))}, "", "no_capacity", false,
+			`model "qwen": runs nowhere: den: gpu needs 11.5 GiB, CUDA0 has 1.0 GiB free of the 24.0 GiB it lends, ` +
+				`gpu+ram needs 10.5 GiB, CUDA0 has 1.0 GiB free of the 24.0 GiB it lends, cpu needs 12.8 GiB, RAM has 4.0 GiB free of the 16.0 GiB it lends`,
+			[]string{`den: gpu needs 11.5 GiB, CUDA0 has 1.0 GiB free of the 24.0 GiB it lends, ` +
+				`gpu+ram needs 10.5 GiB, CUDA0 has 1.0 GiB free of the 24.0 GiB it lends, cpu needs 12.8 GiB, RAM has 4.0 GiB free of the 16.0 GiB it lends`}},
+
+		{"told to fetch it", placement.Model{Fetch: true}, peers{peer("attic", 8, 8), peer("den", 32, 32, disk(100))}, "den:cpu:fetch", "", false,
+			`model "qwen": goes to den (fetches the file, 32.0 GiB free of 32.0 GiB lent); 12.8 GiB needed`,
+			[]string{"12.8 GiB needed, attic lends 8.0 GiB in all"}},
+		{"who holds it comes first", placement.Model{Fetch: true}, peers{peer("attic", 16, 16), peer("den", 32, 32, disk(100), fast(1e12))}, "attic:cpu", "", false,
+			`model "qwen": goes to attic (holds the file, 16.0 GiB free of 16.0 GiB lent); 12.8 GiB needed`, nil},
+		{"no room on the disk", placement.Model{Fetch: true}, peers{peer("attic", 8, 8), peer("den", 32, 32, disk(12))}, "", "no_capacity", false,
+			`model "qwen": need 12.8 GiB, most free is 8.0 GiB on attic; no holder lends more than 8.0 GiB`,
+			[]string{"12.8 GiB needed, attic lends 8.0 GiB in all", "den does not hold the file, and its disk has no room for it: 12.2 GiB needed, 12.0 GiB free"}},
+		{"a disk that nobody knows", placement.Model{Fetch: true}, peers{peer("attic", 8, 8), peer("den", 32, 32, empty)}, "", "no_capacity", false,
+			`model "qwen": need 12.8 GiB, most free is 8.0 GiB on attic; no holder lends more than 8.0 GiB`,
+			[]string{"12.8 GiB needed, attic lends 8.0 GiB in all", "den does not hold the file, and how much room its disk has is not known"}},
+		{"nobody to fetch it from", placement.Model{Fetch: true}, peers{peer("attic", 32, 32, gone), peer("den", 32, 32, disk(100))}, "", "no_holder", false,
+			`model "qwen": the peers that hold it whole do not answer: attic`, []string{"attic does not answer", "den does not hold the file"}},
+
+		{"idle models stay", placement.Model{}, peers{peer("attic", 16, 4, idle(12))}, "", "no_capacity", false,
+			`model "qwen": need 12.8 GiB, most free is 4.0 GiB on attic; it would fit on attic if nothing else ran there`,
+			[]string{"12.8 GiB needed, attic has 4.0 GiB free now of the 16.0 GiB it lends; idle models there would have to be unloaded"}},
+		{"idle models go", placement.Model{Evict: true}, peers{peer("attic", 16, 4, idle(12))}, "attic:cpu", "", false,
+			`model "qwen": goes to attic (holds the file, 4.0 GiB free of 16.0 GiB lent, unloads idle models); 12.8 GiB needed`, nil},
+		{"rather where none has to go", placement.Model{Evict: true, Fetch: true}, peers{peer("attic", 16, 4, idle(12), fast(1e12)), peer("den", 16, 16, disk(100))}, "den:cpu:fetch", "", false,
+			`model "qwen": goes to den (fetches the file, 16.0 GiB free of 16.0 GiB lent); 12.8 GiB needed`, nil},
+
+		{"placed there before what only runs", placement.Model{}, peers{peer("attic", 16, 0, runs), peer("den", 16, 16, placed)}, "den:cpu", "", false,
+			`model "qwen": goes to den (holds the file, 16.0 GiB free of 16.0 GiB lent); 12.8 GiB needed`, nil},
+		{"of two that are ready the one where it is placed", placement.Model{}, peers{peer("attic", 64, 64, ready), peer("den", 16, 0, ready, placed)}, "den:cpu", "", false,
+			`model "qwen": stays on den`, nil},
+		{"placed there without its file", placement.Model{Fetch: true}, peers{peer("attic", 64, 64), peer("den", 16, 16, disk(100), placed)}, "den:cpu:fetch", "", false,
+			`model "qwen": goes to den (fetches the file, 16.0 GiB free of 16.0 GiB lent); 12.8 GiB needed`, nil},
+		{"two wanted, idle models go for one", placement.Model{Want: 1, Evict: true},
+			peers{peer("attic", 16, 16), peer("den", 16, 4, idle(12), placed), peer("lab", 16, 4, idle(12), placed)}, "attic:cpu den:cpu", "", false,
+			`model "qwen": goes to attic (holds the file, 16.0 GiB free of 16.0 GiB lent) and den (holds the file, 4.0 GiB free of 16.0 GiB lent, unloads idle models); ` +
+				`12.8 GiB needed`, nil},
+		{"two wanted, one fetches", placement.Model{Want: 1, Fetch: true},
+			peers{peer("attic", 16, 16), peer("den", 16, 16, disk(100), fast(1e12)), peer("lab", 16, 16, disk(100), fast(1e12))}, "attic:cpu den:cpu:fetch", "", false,
+			`model "qwen": goes to attic (holds the file, 16.0 GiB free of 16.0 GiB lent) and den (fetches the file, 16.0 GiB free of 16.0 GiB lent); 12.8 GiB needed`, nil},
+		{"too small here, and another holder may come back", placement.Model{}, peers{peer("attic", 8, 8), peer("den", 32, 32, gone)}, "", "no_capacity", false,
+			`model "qwen": need 12.8 GiB, most free is 8.0 GiB on attic; no holder lends more than 8.0 GiB`,
+			[]string{"12.8 GiB needed, attic lends 8.0 GiB in all", "den does not answer"}},
+		{"too small here, and another is paused", placement.Model{}, peers{peer("attic", 8, 8), peer("den", 32, 32, pauses)}, "", "no_capacity", false,
+			`model "qwen": runs nowhere: 12.8 GiB needed, attic lends 8.0 GiB in all; den lends nothing for now: its owner plays a game`,
+			[]string{"12.8 GiB needed, attic lends 8.0 GiB in all", "den lends nothing for now: its owner plays a game"}},
+
+		{"only there", placement.Model{Only: "attic"}, peers{peer("attic", 16, 14), peer("den", 64, 64)}, "attic:cpu", "", false,
+			`model "qwen": goes to attic (holds the file, 14.0 GiB free of 16.0 GiB lent); 12.8 GiB needed; only on attic`,
+			[]string{"it may run only on attic, not on den"}},
+		{"only there, and it is full", placement.Model{Only: "attic"}, peers{peer("attic", 16, 4), peer("den", 64, 64)}, "", "no_capacity", false,
+			`model "qwen": it may run only on attic: 12.8 GiB needed, attic has 4.0 GiB free now of the 16.0 GiB it lends`,
+			[]string{"12.8 GiB needed, attic has 4.0 GiB free now of the 16.0 GiB it lends", "it may run only on attic, not on den"}},
+		{"only there, and it is too small", placement.Model{Only: "attic"}, peers{peer("attic", 8, 8), peer("den", 64, 64)}, "", "no_capacity", true,
+			`model "qwen": it may run only on attic: 12.8 GiB needed, attic lends 8.0 GiB in all`,
+			[]string{"12.8 GiB needed, attic lends 8.0 GiB in all", "it may run only on attic, not on den"}},
+		{"only there, and it is down", placement.Model{Only: "attic"}, peers{peer("attic", 16, 16, gone), peer("den", 64, 64)}, "", "peer_gone", false,
+			`model "qwen": it may run only on attic: attic does not answer`,
+			[]string{"attic does not answer", "it may run only on attic, not on den"}},
+		{"only there, and it has left", placement.Model{Only: "attic"}, peers{peer("den", 64, 64)}, "", "peer_gone", false,
+			`model "qwen": it may run only on attic, which is not in the mesh`, []string{"it may run only on attic, not on den"}},
+
+		{"parked there", placement.Model{}, peers{peer("attic", 16, 16, parks)}, "", "engine_failed", true,
+			`model "qwen": runs nowhere: attic: parked there until somebody says relay model retry qwen: the engine ended at once`,
+			[]string{"attic: parked there until somebody says relay model retry qwen: the engine ended at once"}},
+		{"parked there, not elsewhere", placement.Model{}, peers{peer("attic", 64, 64, parks), peer("den", 16, 16)}, "den:cpu", "", false,
+			`model "qwen": goes to den (holds the file, 16.0 GiB free of 16.0 GiB lent); 12.8 GiB needed`,
+			[]string{"attic: parked there until somebody says relay model retry qwen: the engine ended at once"}},
+		{"parked there, elsewhere later", placement.Model{}, peers{peer("attic", 64, 64, parks), peer("den", 16, 16, failed)}, "", "engine_failed", false,
+			`model "qwen": runs nowhere: attic: parked there until somebody says relay model retry qwen: the engine ended at once; den: the engine ended at once`,
+			[]string{"attic: parked there until somebody says relay model retry qwen: the engine ended at once", "den: the engine ended at once"}},
+		{"parked there, too small elsewhere", placement.Model{}, peers{peer("attic", 64, 64, parks), peer("den", 8, 8)}, "", "no_capacity", true,
+			`model "qwen": runs nowhere: attic: parked there until somebody says relay model retry qwen: the engine ended at once; 12.8 GiB needed, den lends 8.0 GiB in all`,
+			[]string{"attic: parked there until somebody says relay model retry qwen: the engine ended at once", "12.8 GiB needed, den lends 8.0 GiB in all"}},
+		{"its owner paused it", placement.Model{}, peers{peer("attic", 16, 16, ready, pauses)}, "", "no_capacity", false,
+			`model "qwen": runs nowhere: attic lends nothing for now: its owner plays a game`,
+			[]string{"attic lends nothing for now: its owner plays a game"}},
+		{"none wanted", placement.Model{Want: -1}, peers{peer("attic", 16, 16, ready)}, "", "", false, `model "qwen": no replica is wanted for now`, nil},
+		{"it stays as it runs", placement.Model{}, peers{peer("attic", 16, 0, ready, card("CUDA0", 24, 24), func(p *placement.Peer) {
+			p.Way = &ways.Way{Kind: ways.CPU, Parts: []ways.Part{{Device: ways.HostID, Layers: 11, Bytes: 7}}}
+		})}, "attic:cpu", "", false, `model "qwen": stays on attic`, nil},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			m := tc.m
+			m.UID, m.Name, m.CID, m.Bytes, m.Shape, m.Want = "u", "qwen", "bafy", 12*gib+gib/8, layered, max(0, m.Want+1)
+			s := placement.Snapshot{Peers: tc.peers}
+			plan := placement.Place(m, s)
+			var got []string
+			for _, o := range plan.Orders {
+				text := o.Peer + ":" + string(o.Way.Kind)
+				if o.Fetch {
+					text += ":fetch"
+				}
+				got = append(got, text)
+			}
+			if on := strings.Join(got, " "); on != tc.on || plan.Reason != tc.reason || plan.Final != tc.final {
+				t.Errorf("on %q, reason %q, final %v, want %q, %q, %v", on, plan.Reason, plan.Final, tc.on, tc.reason, tc.final)
+			}
+			if plan.Text != tc.text {
+				t.Errorf("says\n%s\nwant\n%s", plan.Text, tc.text)
+			}
+			var others []string
+			for _, r := range placement.Reject(m, s) {
+				others = append(others, r.Text)
+			}
+			if !slices.Equal(others, tc.others) {
+				t.Errorf("rejections\n%s\nwant\n%s", strings.Join(others, "\n"), strings.Join(tc.others, "\n"))
+			}
+		})
+	}
+}
+
+// What runs keeps its way to the byte.
+func TestKeptWay(t *testing.T) {
+	way := ways.Way{Kind: ways.Hybrid, Parts: []ways.Part{{Device: "CUDA0", Layers: 3, Bytes: 5}, {Device: ways.HostID, Layers: 8, Bytes: 6}}, Decode: 1}
+	p := peer("attic", 64, 64, ready, card("CUDA0", 24, 24))
+	p.Way = &way
+	plan := placement.Place(placement.Model{Name: "qwen", Shape: layered, Want: 1}, placement.Snapshot{Peers: []placement.Peer{p}})
+	if got, want := fmt.Sprintf("%+v", plan.Orders), fmt.Sprintf("%+v", []placement.Order{{Peer: "attic", Way: way}}); got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}
+
+func TestLessThanNoneIsNone(t *testing.T) {
+	plan := placement.Place(placement.Model{Name: "qwen", Want: -1}, placement.Snapshot{Peers: []placement.Peer{peer("attic", 16, 16, ready, leaves)}})
+	if len(plan.Orders) > 0 || plan.Reason != "" {
+		t.Errorf("%+v", plan)
+	}
+}
+
+func TestEver(t *testing.T) {
+	m := placement.Model{Name: "qwen", Shape: layered, Want: 3, Bytes: gib}
+	s := placement.Snapshot{Peers: []placement.Peer{
+		peer("attic", 16, 0), // busy now
+		peer("den", 8, 8),    // too small
+		peer("game", 32, 32, pauses), peer("lab", 16, 16, failed), peer("nas", 16, 16, parks),
+		peer("phone", 16, 16, client), peer("shed", 16, 0, disk(2)), peer("tower", 4, 0, ready),
+		peer("work", 4, 4, card("CUDA0", 24, 0)),
+	}}
+	for fetch, want := range map[bool]int{false: 5, true: 6} {
+		m.Fetch = fetch
+		peers, why := placement.Ever(m, s)
+		if peers != want || peers+len(why) != len(s.Peers) {
+			t.Errorf("fetch %v: on %d peers, not on %+v", fetch, peers, why)
+		}
+		if got := why[0].Text; got != "12.8 GiB needed, den lends 8.0 GiB in all" {
+			t.Errorf("says %q", got)
+		}
+	}
+}
+
+func TestOptions(t *testing.T) {
+	seen := ways.Seen{Kind: ways.CPU, Parts: []ways.Part{{Device: ways.HostID, Layers: 11, Bytes: 13 * gib}}, Decode: 2, LoadMS: 900}
+	s := placement.Snapshot{Peers: []placement.Peer{
+		peer("attic", 16, 14, func(p *placement.Peer) { p.Machine.Seen = []ways.Seen{seen} }),
+		peer("den", 32, 32, card("CUDA0", 24, 20), disk(100), func(p *placement.Peer) { p.FetchRate = gib / 4 }),
+		peer("phone", 32, 32, client),
+	}}
+	list := placement.Options(placement.Model{Name: "qwen", Bytes: gib, Shape: layered, Want: 1}, s)
+	if len(list) != 15 {
+		t.Fatalf("%d options", len(list))
+	}
+	if o := list[0]; !o.Chosen || o.Name != "attic" || o.Kind != ways.CPU || o.Decode != 2 || o.Measured == nil || o.Measured.LoadMS != 900 || o.FetchSeconds != 0 {
+		t.Errorf("%+v", o)
+	}
+	if o := list[1]; o.Chosen || o.Name != "den" || o.Kind != ways.OneGPU || o.Verdict != ways.Later || o.FetchSeconds != 4 || o.Reason != "no_holder" ||
+		o.Text != "den does not hold the file (relay model pull qwen there)" {
+		t.Errorf("%+v", o)
+	}
+	for _, o := range list {
+		if o.Name == "phone" && (o.Verdict != ways.Never || o.FetchSeconds != 0) {
+			t.Errorf("%+v", o)
+		}
+	}
+}

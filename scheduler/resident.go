@@ -1,0 +1,311 @@
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"relay/scheduler/ledger"
+	"relay/scheduler/residency"
+	"relay/scheduler/ways"
+)
+
+// engine is a process of this peer that serves a model, with the requests that it
+// has. What changes is of worker.mu.
+type engine struct {
+	uid     string
+	name    string // Under which its memory is reserved.
+	nth     int
+	process Process
+	way     ways.Way
+	slots   int
+	cores   int // That it keeps busy while it computes; 0 where a GPU does that.
+	load    time.Duration
+	ready   time.Time
+
+	inFlight int
+	peak     int           // The most requests at a time since its timings were last looked at.
+	used     time.Time     // When a request last ended; zero before the first.
+	idle     chan struct{} // Closed when the last request ends; nil while nobody waits for that.
+	rest     chan struct{} // A request ended, and none runs.
+	since    time.Time     // Since when requests wait; zero while none does.
+	pressure string        // What the mesh was told of its load.
+	timings  Timings       // At the last look.
+	freed    chan struct{} // Closed when its memory is given back.
+	timed    bool          // The engine tells its timings.
+	noted    time.Time     // When its speed was last told.
+	looked   time.Time     // When its memory was last looked at.
+	leaks    bool          // It took more than it may, and is to be replaced.
+	private  atomic.Uint64 // Memory that nobody else could have while it lives, at the last look, in bytes.
+}
+
+// InFlight counts the requests on each of this peer's replicas, by uid.
+func (s *Scheduler) InFlight() map[string]int {
+	counts := map[string]int{}
+	for _, l := range s.Workload() {
+		if l.InFlight > 0 {
+			counts[l.UID] = l.InFlight
+		}
+	}
+	return counts
+}
+
+// Workload lists this peer's own replicas, by uid.
+func (s *Scheduler) Workload() []Workload {
+	w := s.work
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	list := []Workload{}
+	for _, uid := range slices.Sorted(maps.Keys(w.runs)) {
+		r := w.runs[uid]
+		l := Workload{UID: uid, State: r.told.State}
+		for _, e := range []*engine{r.engine, r.leaving} {
+			if e == nil {
+				continue
+			}
+			l.InFlight += e.inFlight
+			l.Waiting += max(0, e.inFlight-e.slots)
+			if !e.used.IsZero() {
+				ago := time.Since(e.used).Seconds()
+				l.LastServed = &ago
+			}
+			ago := time.Since(e.ready).Seconds()
+			l.Resident = &ago
+		}
+		list = append(list, l)
+	}
+	return list
+}
+
+// occupy takes a place on this peer's own replica, and its turn on the cores,
+// until leave is called; process is nil where no replica serves. The error is
+// ctx's.
+func (w *worker) occupy(ctx context.Context, uid string) (process Process, leave func(), err error) {
+	w.mu.Lock()
+	r := w.runs[uid]
+	if r == nil || r.engine == nil {
+		w.mu.Unlock()
+		return nil, nil, nil
+	}
+	e := r.engine
+	e.inFlight++
+	e.peak = max(e.peak, e.inFlight)
+	w.mu.Unlock()
+	left := func() { w.leave(e) }
+	if e.cores == 0 {
+		return e.process, sync.OnceFunc(left), nil
+	}
+	yield, err := w.s.cores.Enter(ctx, uid, e.cores)
+	if err != nil {
+		left()
+		return nil, nil, err
+	}
+	return e.process, sync.OnceFunc(func() { yield(); left() }), nil
+}
+
+func (w *worker) leave(e *engine) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	e.inFlight--
+	e.used = time.Now()
+	if e.inFlight > 0 {
+		return
+	}
+	if e.idle != nil {
+		close(e.idle)
+		e.idle = nil
+	}
+	select {
+	case e.rest <- struct{}{}:
+	default:
+	}
+}
+
+// quiet is closed once no request runs on an engine.
+func (w *worker) quiet(e *engine) <-chan struct{} {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if e.inFlight == 0 {
+		none := make(chan struct{})
+		close(none)
+		return none
+	}
+	if e.idle == nil {
+		e.idle = make(chan struct{})
+	}
+	return e.idle
+}
+
+// share is how many cores an engine keeps busy while it computes: all that are
+// lent where no other model is here, half of them where one is, so that two can
+// work at a time.
+func (w *worker) share(r *run) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, o := range w.runs {
+		if o != r && !o.failed && (o.way.Kind == ways.CPU || o.way.Kind == ways.Hybrid) {
+			return max(1, w.s.CoresLent/2)
+		}
+	}
+	return max(1, w.s.CoresLent)
+}
+
+// reserve takes the memory that an engine is to have, and unloads idle models
+// for it where that may be.
+func (w *worker) reserve(r *run, e *engine, mayEvict bool) error {
+	w.reserving.Lock()
+	defer w.reserving.Unlock()
+	need := e.way.Need()
+	err := w.s.ledger.Reserve(e.name, need)
+	var short *ledger.Shortage
+	if !errors.As(err, &short) || !mayEvict || !r.evict {
+		return err
+	}
+	for range maxEvictions {
+		goes, stays, ok := residency.Choose(w.residents(r), need, w.s.ledger.Free(), w.now())
+		if !ok {
+			return Errorf(NoCapacity, "%w%s", short, staysText(stays))
+		}
+		for _, uid := range goes {
+			w.unload(uid, Errorf(Unloaded, "unloaded to make room for model %q", r.name), false)
+		}
+		if err = w.s.ledger.Reserve(e.name, need); err == nil {
+			return nil
+		}
+		// One of them was asked for in the meantime.
+	}
+	return err
+}
+
+// maxEvictions bounds how often models to unload are chosen anew because those
+// that were chosen came into use.
+const maxEvictions = 3
+
+// stayText says which models were not unloaded, and why.
+func staysText(stays []residency.Stay) string {
+	if len(stays) == 0 {
+		return ""
+	}
+	var parts []string
+	for _, s := range stays[:min(4, len(stays))] {
+		parts = append(parts, fmt.Sprintf("%q %s", s.Name, s.Text))
+	}
+	return "; " + strings.Join(parts, ", ")
+}
+
+// now is the time on this worker's own clock.
+func (w *worker) now() time.Duration { return time.Since(w.s.started) }
+
+// residents are the models that serve here, but for one.
+func (w *worker) residents(but *run) []residency.Resident {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var list []residency.Resident
+	for uid, r := range w.runs {
+		e := r.engine
+		if e == nil || r == but || r.leaving != nil {
+			continue
+		}
+		resident := residency.Resident{
+			ID: uid, Name: r.name, Bytes: w.s.ledger.Of(e.name), Kept: r.model.kept(), InFlight: e.inFlight, Asked: r.evict,
+			Loaded: e.ready.Sub(w.s.started), Used: -1, IdleUnload: time.Duration(r.model.IdleUnload) * time.Second,
+		}
+		if !e.used.IsZero() {
+			resident.Used = e.used.Sub(w.s.started)
+		}
+		list = append(list, resident)
+	}
+	return list
+}
+
+// owned is what this peer's own engines take, with the memory of the host that
+// nobody else could have while they live.
+type owned struct {
+	Own
+	private uint64
+}
+
+func (w *worker) own() owned {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	o := owned{Own: Own{Bytes: map[string]uint64{}}}
+	for _, r := range w.runs {
+		for _, e := range []*engine{r.engine, r.leaving} {
+			if e == nil {
+				continue
+			}
+			o.PIDs = append(o.PIDs, e.process.PID())
+			o.private += e.private.Load()
+			for device, bytes := range w.s.ledger.Of(e.name) {
+				o.Bytes[device] += bytes
+			}
+		}
+	}
+	return o
+}
+
+// pause unloads what runs on a device, once its requests are finished. It returns
+// at once.
+func (w *worker) pause(device string, why *Error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for uid, r := range w.runs {
+		if e := r.engine; e != nil && slices.ContainsFunc(e.way.Parts, func(p ways.Part) bool { return p.Device == device }) {
+			w.wait.Go(func() { w.unload(uid, why, true) })
+		}
+	}
+}
+
+// evictable is the memory that unloading idle models would free, by device.
+func (w *worker) evictable() map[string]uint64 { return residency.Evictable(w.residents(nil), w.now()) }
+
+// unloadIdle unloads the models that nobody has asked for in their time.
+func (w *worker) unloadIdle() {
+	for _, uid := range residency.Idle(w.residents(nil), w.now()) {
+		w.mu.Lock()
+		after := time.Duration(0)
+		if r := w.runs[uid]; r != nil {
+			after = time.Duration(r.model.IdleUnload) * time.Second
+		}
+		w.mu.Unlock()
+		w.wait.Go(func() { w.unload(uid, Errorf(Unloaded, "unloaded after %s without a request", after), false) })
+	}
+}
+
+// unload has a model end here until it is ordered anew, and returns when its
+// memory is free. One that is in use is left alone unless force says that its
+// requests are to finish and then it ends.
+func (w *worker) unload(uid string, why *Error, force bool) {
+	w.mu.Lock()
+	r := w.runs[uid]
+	if r == nil || r.engine == nil || r.engine.inFlight > 0 && !force {
+		w.mu.Unlock()
+		return
+	}
+	e := r.engine
+	select {
+	case r.notices <- why:
+		r.leaving, r.engine = e, nil // Nothing new goes there from now on.
+	default: // It is on its way out already.
+	}
+	w.mu.Unlock()
+	w.s.log.Info("unloading", "model", r.name, "why", why.Message)
+	<-e.freed
+}
+
+// partsOf puts what is reserved by device into the order of a way's parts.
+func partsOf(reserved map[string]uint64, way ways.Way) []ways.Part {
+	parts := slices.Clone(way.Parts)
+	for i := range parts {
+		if bytes, ok := reserved[parts[i].Device]; ok {
+			parts[i].Bytes = bytes
+		}
+	}
+	return parts
+}

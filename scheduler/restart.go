@@ -1,0 +1,80 @@
+package scheduler
+
+import (
+	"slices"
+
+	"relay/scheduler/placement"
+)
+
+// restarting is how far the restart of a model is.
+type restarting struct {
+	// peer is the one whose turn it is, under that it has been told so; "" where all
+	// is done.
+	peer  string
+	under bool
+	// gap: nobody else serves the model, and the peer has no room for two engines.
+	gap bool
+}
+
+// restartOf says whose turn it is to restart: one peer after another, each once
+// the one before is ready again.
+func restartOf(v *view, m *modelView, current placementView, number uint64) restarting {
+	var due []string
+	ready := 0
+	for _, r := range m.replicas {
+		if !slices.Contains(current.Peers, r.peer) || !v.peer[r.peer].alive() || r.State != StateReady && r.State != StateLoading {
+			continue
+		}
+		if r.State == StateReady {
+			ready++
+		}
+		if r.Restart < number && (r.State == StateReady || r.peer == current.Turn) {
+			due = append(due, r.peer)
+		}
+	}
+	switch {
+	case len(due) == 0:
+		return restarting{}
+	case slices.Contains(due, current.Turn) && current.Restart == number:
+		return restarting{peer: current.Turn, under: true}
+	}
+	slices.Sort(due)
+	return restarting{peer: due[0], gap: ready <= 1 && !roomForTwo(v, m, current, due[0])}
+}
+
+// placeRestart places a model that is being restarted: with one replica more than
+// wanted where there would be a gap, until the one whose turn it is is through.
+// turn is empty while another peer is to be ready first.
+func (l *leading) placeRestart(current placementView, r restarting, place func(more int) placement.Plan) (plan placement.Plan, turn string) {
+	plan = place(0)
+	if r.peer == "" {
+		return plan, ""
+	}
+	if r.under && len(current.Peers) <= len(plan.Orders) || !r.under && !r.gap {
+		return plan, r.peer
+	}
+	with := place(1)
+	if len(with.Orders) <= len(plan.Orders) {
+		return plan, r.peer // Nobody can stand in.
+	}
+	if r.under {
+		return with, r.peer
+	}
+	return with, ""
+}
+
+// roomForTwo says whether a peer has memory for a second engine of a model.
+func roomForTwo(v *view, m *modelView, current placementView, peer string) bool {
+	p := v.peer[peer]
+	machine := v.machine(p, m.uid)
+	free := map[string]uint64{machine.Host.ID: machine.Host.Free}
+	for _, d := range machine.GPUs {
+		free[d.ID] = d.Free
+	}
+	for device, bytes := range current.way(peer, m.Model).Need() {
+		if bytes > free[device] {
+			return false
+		}
+	}
+	return true
+}

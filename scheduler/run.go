@@ -1,0 +1,359 @@
+package scheduler
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	cid "github.com/ipfs/go-cid"
+
+	"relay/p2p/record"
+	"relay/scheduler/leadership"
+	"relay/scheduler/ways"
+	"relay/store/content"
+)
+
+// run is one model on this peer, from the order to the end of its engine.
+type run struct {
+	uid  string
+	name string
+	way  ways.Way
+
+	// telling is held while the record is written, so that records are written
+	// in the order of what they say. It is taken before worker.mu.
+	telling sync.Mutex
+
+	// Of worker.mu.
+	model     Model
+	order     record.Version // The placement that is obeyed.
+	fence     leadership.Fence
+	evict     bool    // Idle models may be unloaded for it: somebody waits for it, or wants it kept.
+	engine    *engine // Takes requests; nil while none does.
+	leaving   *engine // Only finishes those that it has.
+	restarted uint64  // The number of the last restart that it has been through.
+	restartTo uint64  // The number of the one that is ordered.
+	failed    bool    // It ended by itself and waits for a new order.
+	told      Replica // What the mesh was last told; zero while that is nothing.
+
+	ending  sync.WaitGroup // Engines that were replaced and finish their requests.
+	cancel  context.CancelFunc
+	cut     chan struct{}     // Closed when its requests may not even finish.
+	notices chan *Error       // It is to end until it is ordered anew; nothing new is let in any more.
+	renewal chan renewalOrder // Its engine is to be started anew.
+}
+
+// renewalOrder has the engine of a run replaced by a new one.
+type renewalOrder struct {
+	number uint64 // Of the restart; 0 where this peer itself wants it.
+	text   string // Why, for the log and status.
+}
+
+func newRun(m *modelView, p placementView, self string, cancel context.CancelFunc) *run {
+	return &run{
+		uid: m.uid, name: m.shown, model: m.Model, way: p.way(self, m.Model), order: p.version, fence: p.fence(), evict: p.Evict,
+		restarted: p.Restart, restartTo: p.Restart,
+		cancel: cancel, cut: make(chan struct{}), notices: make(chan *Error, 1), renewal: make(chan renewalOrder, 1),
+	}
+}
+
+// stopNow ends a run without letting its requests finish; worker.mu is held.
+func (r *run) stopNow() {
+	select {
+	case <-r.cut:
+	default:
+		close(r.cut)
+	}
+	r.cancel()
+}
+
+// askRestart has the engine replaced, once for each number; worker.mu is held.
+func (r *run) askRestart(number uint64) {
+	if r.restartTo >= number {
+		return
+	}
+	select {
+	case r.renewal <- renewalOrder{number: number}:
+		r.restartTo = number
+	default: // It is at it for another reason: the next look asks again.
+	}
+}
+
+// serve loads the model and serves it until ctx ends (nil) or the engine does.
+// Its errors name neither the model nor this peer: whoever shows them does.
+func (w *worker) serve(ctx context.Context, r *run) error {
+	if w.s.Engine == nil {
+		return Errorf(NoEngine, "%s", w.s.NoEngine)
+	}
+	if err := w.fetch(ctx, r); err != nil {
+		return err
+	}
+	defer r.ending.Wait()
+	e, err := w.bringUp(ctx, r, 0)
+	if err != nil {
+		return err
+	}
+	for {
+		w.open(r, e)
+		next, err := w.watch(ctx, r, e)
+		if next == nil {
+			return err
+		}
+		e = next
+	}
+}
+
+// bringUp takes the memory for an engine and starts it. Of the two that a run
+// has while one replaces the other, nth is 0 or 1.
+func (w *worker) bringUp(ctx context.Context, r *run, nth int) (*engine, error) {
+	launch, err := w.launch(r, nth)
+	if err != nil {
+		return nil, err
+	}
+	if err := errors.Join(w.s.CheckArgs(r.model.Args), w.s.CheckEnv(r.model.Env)); err != nil {
+		return nil, err
+	}
+	e := &engine{uid: r.uid, name: launch.instance(), way: r.way, slots: r.model.Slots, nth: nth, rest: make(chan struct{}, 1), freed: make(chan struct{})}
+	if err := w.reserve(r, e, nth == 0); err != nil {
+		return nil, err
+	}
+	w.s.advert.again()
+	if r.way.Kind == ways.CPU || r.way.Kind == ways.Hybrid {
+		e.cores = w.share(r)
+	}
+	launch.Threads = max(1, e.cores)
+	if nth == 0 {
+		w.tell(r, Replica{State: StateLoading, Stage: StageStarting, Parts: r.way.Parts})
+	}
+	began := time.Now()
+	e.process, err = w.s.Engine.Start(ctx, launch)
+	if err != nil {
+		w.free(e)
+		return nil, err
+	}
+	e.load, e.ready = time.Since(began), time.Now()
+	w.measured(r, e)
+	return e, nil
+}
+
+// launch finds the files of a model.
+func (w *worker) launch(r *run, nth int) (Launch, error) {
+	w.mu.Lock()
+	l := Launch{UID: r.uid, Nth: nth, Model: r.model, Way: r.way}
+	w.mu.Unlock()
+	for i, c := range l.Model.roots() {
+		root, err := cid.Decode(c.CID)
+		if err != nil {
+			return l, Errorf(NotFound, "its CID is none")
+		}
+		if w.isClaimed(c.CID) {
+			return l, Errorf(NotFound, "its file is being deleted here")
+		}
+		path, err := w.s.Content.Path(root)
+		if err != nil {
+			return l, err
+		}
+		if i > 0 {
+			l.Projector = path
+			continue
+		}
+		here, err := w.s.Content.Get(root)
+		if err != nil {
+			return l, err
+		}
+		l.Path, l.Files = path, slices.DeleteFunc(slices.Clone(here.Files), func(f string) bool { return f == path })
+	}
+	return l, nil
+}
+
+// fetch brings the files of a model here where they are not, from the peers that
+// have them.
+func (w *worker) fetch(ctx context.Context, r *run) error {
+	m := w.s.newView().model[r.uid]
+	if m == nil {
+		return Errorf(NotFound, "the model is gone")
+	}
+	missing, err := w.s.missing(m)
+	if err != nil || len(missing) == 0 {
+		return err
+	}
+	for _, root := range missing {
+		if here, err := w.s.Content.Get(root); err == nil && here.InPlace {
+			return nil // Its owner's file, which is not what it was: launch says what is wrong with it.
+		}
+	}
+	if err := w.s.mayFetch(m); err != nil {
+		return err
+	}
+	told := time.Time{}
+	w.tell(r, Replica{State: StateLoading, Stage: StageFetching, Total: m.size()})
+	_, err = w.s.Pull(ctx, PullOptions{Name: r.uid}, func(p content.Progress) {
+		if now := time.Now(); p.Phase == content.PhaseFetch && now.Sub(told) >= stageEvery {
+			told = now
+			w.s.advert.fetching(p.Rate)
+			w.tell(r, Replica{State: StateLoading, Stage: StageFetching, Done: p.Done, Total: m.size()})
+		}
+	})
+	return err
+}
+
+// stageEvery is how often the mesh is told how far a fetch is.
+const stageEvery = 2 * time.Second
+
+// touch notes that what a run serves is in use.
+func (w *worker) touch(m Model) {
+	for _, c := range m.roots() {
+		root, err := cid.Decode(c.CID)
+		if err == nil {
+			err = w.s.Content.Touch(root)
+		}
+		if err != nil {
+			w.s.log.Debug("use not noted", "cid", c.CID, "error", err)
+		}
+	}
+}
+
+// open lets requests to an engine, instead of the one before it.
+func (w *worker) open(r *run, e *engine) {
+	w.touch(r.model)
+	w.mu.Lock()
+	if r.engine != e {
+		r.leaving, r.engine = r.engine, e
+	}
+	w.mu.Unlock()
+	w.tell(r, w.readyNow(r, e))
+	w.s.log.Info("ready", "model", r.name, "device", e.process.Device(), "way", string(e.way.Kind), "load_ms", e.load.Milliseconds())
+	w.s.advert.again()
+	w.s.wake()
+}
+
+// readyNow is what is told of a replica that serves.
+func (w *worker) readyNow(r *run, e *engine) Replica {
+	return Replica{State: StateReady, Device: e.process.Device(), LoadMS: e.load.Milliseconds(), Parts: partsOf(w.s.ledger.Of(e.name), r.way), Load: e.pressure}
+}
+
+// watch looks after an engine that serves. It returns the engine that takes its
+// place, or nil when the run is over: with nil where that was ordered.
+func (w *worker) watch(ctx context.Context, r *run, e *engine) (*engine, error) {
+	tick := time.NewTicker(watchEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-e.process.Done():
+			w.shut(r, e)
+			w.free(e)
+			return nil, &Error{Why: EngineFailed, Message: fmt.Sprintf("the engine ended: %v", e.process.Err()), Err: e.process.Err()}
+		case <-ctx.Done():
+			w.shut(r, e)
+			w.tell(r, Replica{State: StateDraining, Device: e.process.Device(), Parts: r.way.Parts})
+			w.end(r, e, drainTime)
+			return nil, nil
+		case why := <-r.notices:
+			w.shut(r, e)
+			w.end(r, e, drainTime)
+			return nil, why
+		case order := <-r.renewal:
+			if next, err := w.renewEngine(ctx, r, e, order); next != nil || err != nil {
+				return next, err
+			}
+		case <-e.rest:
+			w.learn(ctx, r, e)
+		case <-tick.C:
+			w.observe(r, e)
+		}
+	}
+}
+
+// shut lets nothing new to an engine.
+func (w *worker) shut(r *run, e *engine) {
+	w.mu.Lock()
+	if r.engine == e {
+		r.engine, r.leaving = nil, e
+	}
+	w.mu.Unlock()
+	w.touch(r.model)
+}
+
+// end has an engine finish its requests, at most for so long, stops it and frees
+// its memory.
+func (w *worker) end(r *run, e *engine, patience time.Duration) {
+	grace := stopTime
+	select {
+	case <-r.cut: // Looked at first: there may be nothing to wait for.
+		grace = cutTime
+	default:
+		drained := time.NewTimer(patience)
+		select {
+		case <-w.quiet(e):
+		case <-drained.C:
+		case <-e.process.Done():
+		case <-r.cut:
+			grace = cutTime
+		}
+		drained.Stop()
+	}
+	stop, cancel := context.WithTimeout(context.Background(), grace)
+	defer cancel()
+	if err := e.process.Stop(stop); err != nil && grace == stopTime {
+		w.s.log.Error("engine not stopped", "model", r.name, "error", err)
+	}
+	w.free(e)
+	w.mu.Lock()
+	if r.leaving == e {
+		r.leaving = nil
+	}
+	w.mu.Unlock()
+}
+
+// free gives back the memory of an engine that is gone.
+func (w *worker) free(e *engine) {
+	w.s.ledger.Release(e.name)
+	close(e.freed)
+	w.s.advert.again()
+}
+
+// renewEngine starts another engine in the place of one that serves: beside it
+// where there is memory for two, so that there is no gap. Where the new one does
+// not start the old one goes on.
+func (w *worker) renewEngine(ctx context.Context, r *run, e *engine, order renewalOrder) (*engine, error) {
+	nth := 1 - e.nth
+	next, err := w.bringUp(ctx, r, nth)
+	short := ReasonOf(err) == NoCapacity
+	switch {
+	case err == nil:
+		w.mu.Lock()
+		r.restarted = max(r.restarted, order.number)
+		next.pressure = e.pressure
+		r.leaving, r.engine = e, next
+		w.mu.Unlock()
+		w.s.log.Info("engine replaced", "model", r.name, "why", order.text)
+		r.ending.Go(func() { w.end(r, e, drainTime) })
+		return next, nil
+	case ctx.Err() != nil:
+		return nil, nil // The loop finds it.
+	case !short:
+		w.mu.Lock()
+		r.restarted = max(r.restarted, order.number)
+		w.mu.Unlock()
+		text := fmt.Sprintf("the engine was not replaced, and the old one goes on: %v", err)
+		w.s.log.Warn("engine not replaced", "model", r.name, "error", err)
+		again := w.readyNow(r, e)
+		again.Message = text
+		w.tell(r, again)
+		return nil, nil
+	}
+	w.shut(r, e) // There is no room for two.
+	w.tell(r, Replica{State: StateLoading, Stage: StageStarting, Parts: r.way.Parts, Message: cmp.Or(order.text, "it is being restarted; there is no room for two engines at a time")})
+	w.end(r, e, drainTime)
+	next, err = w.bringUp(ctx, r, 0)
+	if err != nil {
+		return nil, err
+	}
+	w.mu.Lock()
+	r.restarted = max(r.restarted, order.number)
+	w.mu.Unlock()
+	return next, nil
+}

@@ -1,0 +1,75 @@
+package scheduler
+
+import (
+	"slices"
+	"time"
+
+	"relay/scheduler/placement"
+	"relay/scheduler/setback"
+)
+
+// snapshot is what placement decides from.
+func (l *leading) snapshot(v *view, m *modelView, now time.Time) placement.Snapshot {
+	s := v.snapshot(m, l.s.self)
+	grace := moveTime
+	if slices.ContainsFunc(m.replicas, func(r replicaView) bool {
+		return r.State == StateLoading && !v.peer[r.peer].Draining && v.peer[r.peer].alive()
+	}) {
+		grace = max(grace, m.budget()) // It serves until that one is ready.
+	}
+	for i := range s.Peers {
+		p := &s.Peers[i]
+		p.Grace = now.Sub(l.drained[p.ID]) < grace
+		state := l.setbacks.Look(setback.Key{Peer: p.ID, UID: m.uid}, v.peer[p.ID].advert.Engine.Commit, now)
+		if state.Blocked || state.Parked {
+			p.Failed, p.FailedText, p.Parked = state.Reason, state.Text, state.Parked
+		}
+		if soft := l.soft[replicaKey{p.ID, m.uid}]; now.Before(soft.until) {
+			p.Failed, p.FailedText = string(Unloaded), soft.text
+		}
+	}
+	return s
+}
+
+// snapshot is what every peer can see of it; what failed where is its leader's
+// to know, but for where it is parked.
+func (v *view) snapshot(m *modelView, self string) placement.Snapshot {
+	var s placement.Snapshot
+	holders := v.wholeHolders(m)
+	current := v.placements[m.uid]
+	for i := range v.peers {
+		p := &v.peers[i]
+		view := placement.Peer{
+			ID: p.id, Name: p.Name, Alive: !p.gone(), Draining: p.advert.Draining, Trust: string(p.Trust),
+			Drained: p.Draining, Cordoned: p.Cordoned,
+			Engine: p.adverts && p.advert.NoEngine == "", NoEngine: p.advert.NoEngine,
+			Machine: v.machine(p, m.uid), Holds: slices.Contains(holders, p.id), Gone: v.gone(p.id, m), Paused: p.advert.Paused,
+			DiskFree: p.advert.DiskFree, DiskKnown: p.advert.DiskTotal > 0, FetchRate: p.advert.FetchRate,
+		}
+		// An order stands until it is answered.
+		view.Placed = slices.Contains(last(current.Placement), p.id)
+		view.Runs = slices.Contains(current.Peers, p.id) && current.leader == self
+		for _, r := range m.replicas {
+			if r.peer != p.id {
+				continue
+			}
+			switch r.State {
+			case StateReady, StateLoading:
+				view.Runs, view.Ready = true, r.State == StateReady
+			case StateFailed, StateRefused, StateDraining:
+				view.Runs = false
+			}
+		}
+		if slices.Contains(current.Peers, p.id) {
+			way := current.way(p.id, m.Model)
+			view.Way = &way
+		}
+		for _, k := range current.Parked {
+			if k.Peer == p.id {
+				view.Parked, view.Failed, view.FailedText = true, k.Reason, k.Text
+			}
+		}
+		s.Peers = append(s.Peers, view)
+	}
+	return s
+}

@@ -1,0 +1,12 @@
+// Package ways works out how one peer could run one whole model: on one GPU, on
+// several, on GPU and RAM, or on its CPU, with the memory that each device gives
+// to it and the speed to expect.
+//
+// It promises: the same shape and the same machine give the same ladder; a way
+// that is said to fit asks no device for more than is free there; memory that is
+// not known is used by no way, and is never taken for none; and every way that
+// cannot be gone comes with its reason.
+//
+// It is pure: no clock, no network, no goroutine, no memory between calls. What
+// a model takes (Shape) and what a machine has (Machine) are told to it.
+package ways

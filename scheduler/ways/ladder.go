@@ -1,0 +1,237 @@
+package ways
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+)
+
+// noCapacity is the reason of a way that does not fit; it is of the closed list in
+// scheduler.
+const noCapacity = "no_capacity"
+
+// kinds are the rungs in their order.
+var kinds = [...]Kind{OneGPU, GPUs, Hybrid, Shards, CPU}
+
+// Ladder is all five rungs, always, in the order of the ladder.
+func Ladder(s Shape, m Machine) []Rung { return Of(s).Ladder(&m) }
+
+// Best is the fastest way by predicted decode, and the upper one on the ladder
+// where differences are within 10 %, whose verdict is at most worst. It makes no
+// text.
+func Best(s Shape, m Machine, worst Verdict) (Way, Verdict, bool) { return Of(s).Best(&m, worst) }
+
+// Ladder is the function of that name for this shape.
+func (p *Pieces) Ladder(m *Machine) []Rung {
+	var rungs []Rung
+	for _, k := range kinds {
+		r := Rung{Way: Way{Kind: k}, Verdict: Never}
+		if w, v, ok := p.lowest(k, m, Later); ok {
+			r.Way, r.Verdict = w, v
+			r.Parts = slices.Clone(w.Parts)
+		}
+		switch r.Verdict {
+		case Fits:
+			r.Text = takes(&r.Way)
+		case Evicts:
+			r.Text = takes(&r.Way) + ", once idle models are unloaded"
+		default:
+			r.Text = p.why(&r, m)
+			if k != Shards {
+				r.Reason = noCapacity
+			}
+		}
+		rungs = append(rungs, r)
+	}
+	return rungs
+}
+
+// Best is the function of that name for this shape.
+func (p *Pieces) Best(m *Machine, worst Verdict) (Way, Verdict, bool) {
+	var best Way
+	var parts []Part
+	verdict, found := Never, false
+	for _, k := range kinds {
+		if len(m.GPUs) == 0 && k != CPU || found && !p.mayBeat(best.Decode, k, m) {
+			continue
+		}
+		w, v, ok := p.lowest(k, m, worst)
+		// The rungs come from the top: one further down has to be really faster.
+		if ok && (!found || Faster(w.Decode, best.Decode)) {
+			parts = append(parts[:0], w.Parts...)
+			best, verdict, found = w, v, true
+			best.Parts = parts
+		}
+	}
+	return best, verdict, found
+}
+
+// mayBeat says whether a kind of way could be really faster than that: by what was
+// measured, or if everything lay on the fastest of its devices.
+func (p *Pieces) mayBeat(speed float64, k Kind, m *Machine) bool {
+	if slices.ContainsFunc(m.Seen, func(s Seen) bool { return s.Kind == k }) {
+		return true
+	}
+	fastest, _, _ := rates(&m.Host)
+	for i := range m.GPUs {
+		if decode, _, _ := rates(&m.GPUs[i]); k != CPU {
+			fastest = max(fastest, decode)
+		}
+	}
+	return Faster(perSecond(p.read(0, p.n+1, 0)/fastest), speed)
+}
+
+// lowest is a kind of way with the best verdict that it has, at most worst.
+func (p *Pieces) lowest(k Kind, m *Machine, worst Verdict) (Way, Verdict, bool) {
+	for v := Fits; v <= min(worst, Later); v++ {
+		if w, ok := p.try(k, m, v); ok {
+			return w, v, true
+		}
+	}
+	return Way{}, Never, false
+}
+
+// takes says what a way takes where.
+func takes(w *Way) string {
+	var on []string
+	for i, part := range w.Parts {
+		if i < len(w.Parts)-1 {
+			on = append(on, AtLeast(part.Bytes)+" on "+part.Device)
+		} else {
+			on = append(on, AtLeast(part.Bytes)+" in "+part.Device)
+		}
+	}
+	return "takes " + List(on)
+}
+
+// why says what a rung lacks that does not fit now. The first device that is in the way
+// is named: those of a way that would fit later, else the roomiest.
+func (p *Pieces) why(r *Rung, m *Machine) string {
+	switch {
+	case r.Kind == Shards:
+		return "not yet"
+	case p.err != nil:
+		return "what it takes is not known: " + p.err.Error()
+	case r.Verdict == Later:
+		return p.whyLater(r, m)
+	case r.Kind == CPU:
+		return lacksInAll(&m.Host, p.OnCPU(m).Parts[0].Bytes)
+	case len(m.GPUs) == 0:
+		return "it has no GPU"
+	case r.Kind == GPUs && len(m.GPUs) == 1:
+		return "it has one GPU"
+	}
+	return p.whyNever(r.Kind, m)
+}
+
+func (p *Pieces) whyLater(r *Rung, m *Machine) string {
+	for _, part := range r.Parts {
+		d := &m.Host
+		if i := m.gpu(part.Device); i >= 0 {
+			d = &m.GPUs[i]
+		}
+		if text := lacksNow(d, part.Bytes); text != "" {
+			return text
+		}
+	}
+	// Each part would fit where it is; the way as a whole was cut for what is lent.
+	return "its devices are in use: " + takes(&r.Way)
+}
+
+func (p *Pieces) whyNever(k Kind, m *Machine) string {
+	var known []int
+	for i := range m.GPUs {
+		if m.GPUs[i].Known {
+			known = append(known, i)
+		}
+	}
+	if len(known) == 0 {
+		return fmt.Sprintf("the memory of %s is not known", List(gpuIDs(m, nil)))
+	}
+	roomiest := slices.MaxFunc(known, func(a, b int) int {
+		return cmp.Or(cmp.Compare(m.GPUs[a].Lent, m.GPUs[b].Lent), cmp.Compare(b, a))
+	})
+	ram := p.inRAM(0, 0)
+	switch k {
+	case OneGPU:
+		w := p.allOn(m, roomiest)
+		if text := lacksInAll(&m.GPUs[roomiest], w.Parts[0].Bytes); text != "" {
+			return text
+		}
+		ram = w.Parts[1].Bytes
+	case GPUs:
+		if len(known) == 1 {
+			return fmt.Sprintf("of its GPUs only the memory of %s is known", m.GPUs[known[0]].ID)
+		}
+		need, lent := p.onGPU(0, p.n+1, 0)+uint64(len(known))*p.shape.Compute, uint64(0)
+		for _, i := range known {
+			lent += m.GPUs[i].Lent
+		}
+		if need > lent {
+			return fmt.Sprintf("needs %s, %s lend %s in all", AtLeast(need), List(gpuIDs(m, known)), AtMost(lent))
+		}
+		if _, ok := m.Host.room(Later); ok && ram <= m.Host.Lent {
+			return fmt.Sprintf("needs %s, which whole layers do not share out over the %s that %s lend", AtLeast(need), AtMost(lent), List(gpuIDs(m, known)))
+		}
+	case Hybrid:
+		p.byRoom(m, Later)
+		if p.depth() == 0 {
+			return "it has no layers to leave in RAM"
+		}
+		first, cpuExperts := p.step(p.depth())
+		if least := p.onGPU(first, p.n+1, cpuExperts) + p.shape.Compute; least > m.GPUs[roomiest].Lent {
+			return "least on a GPU " + lacksInAll(&m.GPUs[roomiest], least)
+		}
+		for k := range p.order { // What stays in RAM at the least.
+			for t := 1; t <= p.depth(); t++ {
+				if p.holds(k+1, t) {
+					ram = p.inRAM(p.step(t))
+					break
+				}
+			}
+		}
+	}
+	return cmp.Or(lacksInAll(&m.Host, ram), "it took more than was predicted when it last ran there")
+}
+
+// lacksInAll says that what a device lends does not do, "" where it does.
+func lacksInAll(d *Device, need uint64) string {
+	switch {
+	case !d.Known:
+		return fmt.Sprintf("the memory of %s is not known", d.name())
+	case d.Lent == 0:
+		return d.name() + " lends no memory"
+	case need > d.Lent:
+		return fmt.Sprintf("needs %s, %s lends %s in all", AtLeast(need), d.name(), AtMost(d.Lent))
+	}
+	return ""
+}
+
+// lacksNow says that what is free of a device does not do, "" where it does.
+func lacksNow(d *Device, need uint64) string {
+	switch {
+	case d.Busy != "":
+		return fmt.Sprintf("nothing new goes to %s for now: %s", d.name(), d.Busy)
+	case need > d.Free:
+		return fmt.Sprintf("needs %s, %s has %s free of the %s it lends", AtLeast(need), d.name(), AtMost(d.Free), AtMost(d.Lent))
+	}
+	return ""
+}
+
+func (d *Device) name() string {
+	if d.ID == "" {
+		return HostID
+	}
+	return d.ID
+}
+
+// gpuIDs names the GPUs at those places, all for none.
+func gpuIDs(m *Machine, at []int) []string {
+	var ids []string
+	for i := range m.GPUs {
+		if at == nil || slices.Contains(at, i) {
+			ids = append(ids, m.GPUs[i].ID)
+		}
+	}
+	return ids
+}
