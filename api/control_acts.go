@@ -91,34 +91,23 @@ func leaderChanges(err error) bool {
 	return err != nil && (why == scheduler.ModelLoading || why == scheduler.Superseded)
 }
 
-// actRequest is what peers ask of the leader of a model.
-type actRequest struct {
-	UID string        `json:"uid"`
-	Act scheduler.Act `json:"act"`
-}
-
-// actAnswer says in words what happens now.
-type actAnswer struct {
-	Text string `json:"text"`
-}
-
 // obey does what another peer asks of this one as a leader. That somebody waits for
 // a model any member may say, all else is for admins' machines.
-func (c *Control) obey(r *http.Request) (actAnswer, error) {
-	var q actRequest
+func (c *Control) obey(r *http.Request) (scheduler.ActAnswer, error) {
+	var q scheduler.ActRequest
 	if err := decodePeerBody(r.Body, &q); err != nil {
-		return actAnswer{}, err
+		return scheduler.ActAnswer{}, err
 	}
 	from, _ := p2p.RemotePeer(r.Context())
 	switch q.Act {
 	case scheduler.ActWant:
 	case scheduler.ActLoad, scheduler.ActUnload, scheduler.ActRestart, scheduler.ActRetry:
 		if !c.isAdmin(from) {
-			return actAnswer{}, scheduler.Errorf(scheduler.NotAllowed, "only an admin's machine may have a model loaded, unloaded, restarted or tried again")
+			return scheduler.ActAnswer{}, scheduler.Errorf(scheduler.NotAllowed, "only an admin's machine may have a model loaded, unloaded, restarted or tried again")
 		}
 	default:
-		return actAnswer{}, scheduler.Errorf(scheduler.InvalidRequest, "%.40q is nothing that the leader of a model can be asked for", q.Act)
+		return scheduler.ActAnswer{}, scheduler.Errorf(scheduler.InvalidRequest, "%.40q is nothing that the leader of a model can be asked for", q.Act)
 	}
 	text, err := c.Scheduler.Obey(from, q.UID, q.Act)
-	return actAnswer{text}, err
+	return scheduler.ActAnswer{Text: text}, err
 }

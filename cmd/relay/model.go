@@ -43,8 +43,14 @@ func newModelAdd() *cobra.Command {
 	f.IntVar(&o.Slots, "slots", 0, "requests that one replica serves at a time (default 2)")
 	f.StringVar(&o.Kind, "kind", "", "chat, embed or rerank (default what the header says)")
 	f.StringArrayVar(&o.Args, "engine-arg", nil, "a further argument for the engine, from the allow-list; repeatable")
+	f.StringArrayVar(&o.Env, "engine-env", nil, "a setting for the engine's environment, `NAME=VALUE`, from the allow-list; repeatable")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		o.Name = args[0]
+		for _, entry := range o.Env {
+			if name, _, ok := strings.Cut(entry, "="); !ok || name == "" {
+				return &usageError{fmt.Sprintf("--engine-env %q: it is NAME=VALUE", entry)}
+			}
+		}
 		if f.Changed("mmproj") && *projector == "" {
 			return &usageError{"--mmproj wants a path"}
 		}
