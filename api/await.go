@@ -40,6 +40,7 @@ func (c *Control) await(ctx context.Context, uid, text string, until awaited, pr
 	defer look.Stop()
 	names := c.names()
 	var said underWay
+	var were []string
 	moved := time.Now()
 	for {
 		m, err := c.Scheduler.Model(uid)
@@ -47,9 +48,10 @@ func (c *Control) await(ctx context.Context, uid, text string, until awaited, pr
 			return m, err
 		}
 		now, moves := underWayOf(m, names)
-		if moves {
-			moved = time.Now()
-		} else {
+		if are := states(m); moves || !slices.Equal(are, were) {
+			moved, were = time.Now(), are
+		}
+		if !moves {
 			if err := until.refused(m, time.Since(moved), names); err != nil {
 				return m, err
 			}
@@ -74,6 +76,15 @@ func (c *Control) names() map[string]string {
 		names[p.ID] = p.Name
 	}
 	return names
+}
+
+// states are those of the replicas of a model.
+func states(m scheduler.ModelState) []string {
+	list := make([]string, 0, len(m.Replicas))
+	for _, r := range m.Replicas {
+		list = append(list, r.Peer+" "+r.State)
+	}
+	return list
 }
 
 // underWay is what a model that somebody waits for is at.
@@ -117,7 +128,7 @@ type served struct{}
 func (served) there(_ context.Context, m *scheduler.ModelState) bool { return serves(*m) }
 
 func (served) refused(m scheduler.ModelState, still time.Duration, names map[string]string) error {
-	if still < nothingComes {
+	if still < nothingComes || m.Asleep && still < leaderless { // Its leader has not said anything yet.
 		return nil
 	}
 	return notServed(m, names)
@@ -137,6 +148,9 @@ func notServed(m scheduler.ModelState, names map[string]string) error {
 	}
 	if m.Placed == "" {
 		return scheduler.Errorf(scheduler.ModelLoading, "model %q: nobody has placed it yet", m.Name)
+	}
+	if len(m.Parked) > 0 {
+		return scheduler.Errorf(scheduler.Parked, "%s", m.Placed)
 	}
 	return scheduler.Errorf(scheduler.NoCapacity, "%s", m.Placed)
 }

@@ -617,6 +617,9 @@ func TestSchedulerRefusals(t *testing.T) {
 	}{
 		{scheduler.Errorf(scheduler.NoCapacity, "need 18 GB"), 503, "no_capacity", "30"},
 		{&scheduler.Error{Why: scheduler.ModelLoading, Message: "loading: 40 %", RetryAfter: 7 * time.Second}, 503, "model_loading", "7"},
+		{&scheduler.Error{Why: scheduler.ModelLoading, Message: "is being fetched (41 %)", RetryAfter: 3 * time.Second, Err: context.DeadlineExceeded}, 503, "model_loading", "3"},
+		{scheduler.Errorf(scheduler.Parked, "its engine failed five times on attic"), 503, "parked", "60"},
+		{scheduler.Errorf(scheduler.NotYet, "shard groups are not there yet"), 501, "not_yet", ""},
 		{scheduler.Errorf(scheduler.NoHolder, "nobody has it"), 503, "no_holder", "15"},
 		{fmt.Errorf("wrapped: %w", scheduler.Errorf(scheduler.NoEngine, "no llama-server")), 503, "no_engine", "30"},
 		{errors.New("what only the log may say"), 500, "internal", ""},
@@ -629,6 +632,9 @@ func TestSchedulerRefusals(t *testing.T) {
 			a := readAnswer(t, got.body)
 			if got.status != c.status || a.err == nil || a.err.Code != c.code || got.header.Get("Retry-After") != c.after {
 				t.Errorf("%v: %v", c.err, got)
+			}
+			if known := (*scheduler.Error)(nil); errors.As(c.err, &known) && c.status != 500 && a.err != nil && a.err.Message != known.Message {
+				t.Errorf("%v: it is told as %q", c.err, a.err.Message)
 			}
 			if strings.Contains(got.body, "only the log") || c.status == 500 && !strings.Contains(got.body, got.header.Get(headerRequestID)) {
 				t.Errorf("%v: %v", c.err, got)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"time"
 
 	"relay/p2p"
 	"relay/scheduler"
@@ -53,6 +54,10 @@ func (c *Control) actAndWait(ctx context.Context, body io.Reader, act scheduler.
 		until = newRestarted(c, before)
 	}
 	acted, err := c.Scheduler.Act(ctx, q.Name, act)
+	if leaderChanges(err) && !q.NoWait {
+		progress(underWay{phase: "wait", why: err.Error(), total: -1}.line())
+		acted, err = c.actOnceLed(ctx, q.Name, act)
+	}
 	if err != nil || q.NoWait || act == scheduler.ActRestart && !serves(before) {
 		return acted, err
 	}
@@ -60,34 +65,49 @@ func (c *Control) actAndWait(ctx context.Context, body io.Reader, act scheduler.
 	return acted, err
 }
 
-// actRequest is what peers ask of the leader of a model.
-type actRequest struct {
-	UID string        `json:"uid"`
-	Act scheduler.Act `json:"act"`
+// actOnceLed asks the leader of a model for something as soon as it has one.
+func (c *Control) actOnceLed(ctx context.Context, name string, act scheduler.Act) (scheduler.Acted, error) {
+	again := time.NewTicker(time.Second)
+	defer again.Stop()
+	for began := time.Now(); ; {
+		select {
+		case <-again.C:
+		case <-ctx.Done():
+			return scheduler.Acted{}, ctx.Err()
+		}
+		if acted, err := c.Scheduler.Act(ctx, name, act); !leaderChanges(err) || time.Since(began) >= leaderless {
+			return acted, err
+		}
+	}
 }
 
-// actAnswer says in words what happens now.
-type actAnswer struct {
-	Text string `json:"text"`
+// leaderless is how long somebody who waits for a model waits for it to have a leader.
+const leaderless = 20 * time.Second
+
+// leaderChanges says whether what was asked of a leader failed because it leads no
+// more, or nobody does yet.
+func leaderChanges(err error) bool {
+	why := scheduler.ReasonOf(err)
+	return err != nil && (why == scheduler.ModelLoading || why == scheduler.Superseded)
 }
 
 // obey does what another peer asks of this one as a leader. That somebody waits for
 // a model any member may say, all else is for admins' machines.
-func (c *Control) obey(r *http.Request) (actAnswer, error) {
-	var q actRequest
+func (c *Control) obey(r *http.Request) (scheduler.ActAnswer, error) {
+	var q scheduler.ActRequest
 	if err := decodePeerBody(r.Body, &q); err != nil {
-		return actAnswer{}, err
+		return scheduler.ActAnswer{}, err
 	}
 	from, _ := p2p.RemotePeer(r.Context())
 	switch q.Act {
 	case scheduler.ActWant:
 	case scheduler.ActLoad, scheduler.ActUnload, scheduler.ActRestart, scheduler.ActRetry:
 		if !c.isAdmin(from) {
-			return actAnswer{}, scheduler.Errorf(scheduler.NotAllowed, "only an admin's machine may have a model loaded, unloaded, restarted or tried again")
+			return scheduler.ActAnswer{}, scheduler.Errorf(scheduler.NotAllowed, "only an admin's machine may have a model loaded, unloaded, restarted or tried again")
 		}
 	default:
-		return actAnswer{}, scheduler.Errorf(scheduler.InvalidRequest, "%.40q is nothing that the leader of a model can be asked for", q.Act)
+		return scheduler.ActAnswer{}, scheduler.Errorf(scheduler.InvalidRequest, "%.40q is nothing that the leader of a model can be asked for", q.Act)
 	}
 	text, err := c.Scheduler.Obey(from, q.UID, q.Act)
-	return actAnswer{text}, err
+	return scheduler.ActAnswer{Text: text}, err
 }

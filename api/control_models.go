@@ -81,7 +81,7 @@ const (
 	// MaxReplicas bounds the replicas of a model that somebody may ask for, and
 	// MaxIdleUnload the time without a request after which one is unloaded.
 	MaxReplicas   = 64
-	MaxIdleUnload = 366 * 24 * time.Hour
+	MaxIdleUnload = 365 * 24 * time.Hour
 )
 
 // check names what a model cannot be set to.

@@ -54,6 +54,14 @@ func verdictOf(r scheduler.Reason) (verdict, bool) {
 		return verdict{http.StatusServiceUnavailable, typeServer, elsewhere, 5 * time.Second}, true
 	case scheduler.Cordoned:
 		return verdict{http.StatusServiceUnavailable, typeServer, later, 30 * time.Second}, true
+	case scheduler.Unloaded:
+		return verdict{http.StatusServiceUnavailable, typeServer, later, 5 * time.Second}, true
+	case scheduler.Parked: // Until somebody does something about it.
+		return verdict{http.StatusServiceUnavailable, typeServer, later, time.Minute}, true
+	case scheduler.DeviceBusy:
+		return verdict{http.StatusServiceUnavailable, typeServer, later, 30 * time.Second}, true
+	case scheduler.NotYet:
+		return verdict{http.StatusNotImplemented, typeServer, never, 0}, true
 	case scheduler.Busy:
 		return verdict{http.StatusServiceUnavailable, typeServer, elsewhere, 2 * time.Second}, true
 	case scheduler.Superseded:

@@ -37,10 +37,13 @@ type town struct {
 	copies  []string // Last ones, of whoever is asked about.
 	revoked []string
 	left    []bool
+	running []scheduler.Workload // Here.
+	models  []scheduler.ModelState
 }
 
 func (w *town) Peers() []scheduler.PeerState         { return slices.Clone(w.peers) }
-func (w *town) ModelStates() []scheduler.ModelState  { return nil }
+func (w *town) ModelStates() []scheduler.ModelState  { return slices.Clone(w.models) }
+func (w *town) Workload() []scheduler.Workload       { return w.running }
 func (w *town) DiskUse() scheduler.DiskUse           { return scheduler.DiskUse{Stuck: "no room"} }
 func (w *town) Decisions() []scheduler.Decision      { return nil }
 func (w *town) LastCopies(string) []string           { return w.copies }
@@ -130,7 +133,7 @@ func (l townLoad) RoundTrip(*http.Request) (*http.Response, error) {
 		return nil, errors.New("no answer")
 	}
 	answer := httptest.NewRecorder()
-	_, _ = answer.WriteString("{}")
+	_, _ = answer.WriteString("[]")
 	return answer.Result(), nil
 }
 

@@ -80,7 +80,7 @@ func (c *Control) Status(ctx context.Context) Status {
 	}
 	c.askOthers(ctx, &s)
 	for _, m := range s.Models {
-		s.Serving = s.Serving && asItShould(m)
+		s.Serving = s.Serving && asItShould(m, s.Peers)
 	}
 	if len(s.Mesh.Admins) == 1 && len(s.Peers) > 1 {
 		s.Warnings = append(s.Warnings, "there is one admin: if that machine is lost, only the recovery code makes a new one (relay peer invite --admin)")
@@ -97,14 +97,15 @@ func (c *Control) Status(ctx context.Context) Status {
 	return s
 }
 
-// asItShould says whether a model serves, or would when somebody asks for it. One
-// that is asleep would not where all who hold it have given it up.
-func asItShould(m scheduler.ModelState) bool {
-	parked := func(id string) bool {
-		return slices.ContainsFunc(m.Parked, func(p scheduler.ParkedState) bool { return p.Peer == id })
+// asItShould says whether a model serves, or, being asleep, may when somebody asks
+// for it: a peer that holds it is there, and so is the one that it may run on only,
+// and it is not parked there.
+func asItShould(m scheduler.ModelState, peers []scheduler.PeerState) bool {
+	may := func(id string) bool {
+		return slices.ContainsFunc(peers, func(p scheduler.PeerState) bool { return p.ID == id && p.State != string(liveness.Gone) }) &&
+			!slices.ContainsFunc(m.Parked, func(p scheduler.ParkedState) bool { return p.Peer == id })
 	}
-	awakes := len(m.Parked) == 0 || slices.ContainsFunc(m.Holders, func(id string) bool { return !parked(id) })
-	return serves(m) || m.Asleep && awakes
+	return serves(m) || m.Asleep && slices.ContainsFunc(m.Holders, may) && (m.Only == "" || may(m.Only))
 }
 
 // blameText is the sentence about a member that sent what no honest one sends.

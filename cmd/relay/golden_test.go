@@ -48,10 +48,11 @@ func sample() (s api.Status, now time.Time) {
 		Peers: []scheduler.PeerState{
 			{ID: attic, Name: "attic", Role: "admin", Trust: "replicas", State: "alive", Self: true, Labels: map[string]string{"room": "top"},
 				Memory: scheduler.MemoryState{Total: 32 << 30, Free: 8 << 30, Lent: 16 << 30}, Disk: scheduler.DiskState{Total: 1 << 40, Free: 200 << 30},
-				Cores: 8, Devices: []scheduler.Device{cpu}, Engine: build, Link: scheduler.LinkState{Path: "self"}, LastSeen: ago(0), Behind: n(0)},
+				Cores: 8, CoresLent: 4, Devices: []scheduler.Device{cpu}, Engine: build, Link: scheduler.LinkState{Path: "self"}, LastSeen: ago(0), Behind: n(0)},
 			{ID: cellar, Name: "cellar", Role: "member", Trust: "replicas", State: "draining", Draining: true, Cordoned: true, Labels: map[string]string{},
 				Memory: scheduler.MemoryState{Total: 64 << 30, Free: 30 << 30, Lent: 48 << 30}, Disk: scheduler.DiskState{Total: 1 << 40, Free: 500 << 30},
-				Cores: 16, Devices: []scheduler.Device{{ID: "CUDA0", Name: "a graphics card", Kind: "gpu", Total: 24 << 30, Free: 10 << 30, Known: true}, cpu},
+				Cores: 16, Paused: "its owner took it back", Devices: []scheduler.Device{{ID: "CUDA0", Name: "a graphics card", Kind: "gpu", Total: 24 << 30, Free: 10 << 30, Known: true,
+					Lent: 22 << 30, Room: 9 << 30, Busy: "another program holds 1.5 GiB of it"}, {ID: "CUDA1", Name: "an older card", Kind: "gpu"}, cpu},
 				Engine: build, Link: scheduler.LinkState{Path: "direct", Transport: "tcp", RTTMS: &rtt}, LastSeen: ago(time.Second), Behind: n(12)},
 			{ID: den, Name: "den", Role: "member", Trust: "client", State: "gone", Labels: map[string]string{"room": "ground", "gpu": "none"},
 				Devices: []scheduler.Device{}, NoEngine: "no llama-server in PATH", Link: scheduler.LinkState{Path: "none"}, LastSeen: ago(88 * time.Minute)},
@@ -63,8 +64,18 @@ func sample() (s api.Status, now time.Time) {
 			Leader: &scheduler.LeaderState{Peer: attic, Epoch: 3}, Holders: []string{attic, cellar}, Partly: []string{den}, Pinned: true,
 			Projector: &scheduler.RootState{CID: "bafyprojector", Bytes: 600 << 20},
 			Placed:    `model "qwen": goes to attic (holds the file, 8.0 GiB free of 16.0 GiB lent); 6.0 GiB needed; cellar is drained and serves until then`,
-			Replicas: []scheduler.ReplicaState{{Peer: attic, State: "loading", InFlight: n(0)},
-				{Peer: cellar, State: "ready", Device: "GPU (29 of 29 layers)", InFlight: n(2), LoadMS: 900}},
+			Min:       2, Max: 3, IdleUnload: 600,
+			Replicas: []scheduler.ReplicaState{{Peer: attic, State: "loading", Way: "cpu", Stage: "fetching", Done: 2 << 30, Total: 5 << 30, InFlight: n(0), Waiting: n(0),
+				Memory: []scheduler.DeviceMemory{{Device: "RAM", Layers: 29, Bytes: 6 << 30}}},
+				{Peer: cellar, State: "ready", Way: "gpu+ram", Device: "GPU (20 of 29 layers)", InFlight: n(2), Waiting: n(1), LastServed: ago(3 * time.Second), Resident: ago(3*time.Hour + 12*time.Minute),
+					Memory: []scheduler.DeviceMemory{{Device: "CUDA0", Layers: 20, Bytes: 4 << 30}, {Device: "RAM", Layers: 9, Bytes: 2 << 30}}, LoadMS: 900}},
+		}, {
+			UID: "uidofgemmaaaaaaa", Name: "gemma", CID: "bafygemma", Bytes: 4 << 30, Kind: "chat", Context: 4096, Slots: 1, Args: []string{}, Holders: []string{attic},
+			Only: attic, Asleep: true, Replicas: []scheduler.ReplicaState{}, Placed: `model "gemma": unloaded for model "qwen"`,
+		}, {
+			UID: "uidofbrokenaaaaa", Name: "broken", CID: "bafybroken", Bytes: 1 << 30, Kind: "chat", Context: 4096, Slots: 1, Args: []string{}, Holders: []string{attic, cellar},
+			Replicas: []scheduler.ReplicaState{{Peer: attic, State: "failed", Way: "cpu", Message: "the engine ended"}, {Peer: cellar, State: "ready", Device: "CPU"}},
+			Parked:   []scheduler.ParkedState{{Peer: attic, Text: "its engine failed five times in a row: the engine ended"}},
 		}},
 		Disk: scheduler.DiskUse{Free: 200 << 30, Total: 1 << 40, Models: scheduler.CapUse{Used: 12 << 30, Cap: 10 << 30}, Cache: scheduler.CapUse{Used: 7 << 30},
 			Unfinished: []scheduler.PullState{
@@ -105,6 +116,17 @@ func TestTables(t *testing.T) {
 			m.Pulls = s.Disk.Unfinished[1:2]
 			printModel(b, api.ModelShown{ModelState: m}, peerNames(s.Peers))
 		},
+		"model_asleep.golden": func(b *bytes.Buffer) { printModel(b, api.ModelShown{ModelState: s.Models[1]}, peerNames(s.Peers)) },
+		"model_parked.golden": func(b *bytes.Buffer) {
+			printModel(b, api.ModelShown{ModelState: s.Models[2], Unanswered: []string{s.Peers[1].ID}}, peerNames(s.Peers))
+		},
+		"plan.golden":      func(b *bytes.Buffer) { printPlan(b, planSample(s)) },
+		"plan_json.golden": func(b *bytes.Buffer) { _ = printJSON(b, planSample(s)) },
+		"plan_none.golden": func(b *bytes.Buffer) {
+			p := planSample(s)
+			p.Ways, p.Text = nil, `model "qwen": no peer that is up holds its file`
+			printPlan(b, p)
+		},
 		"pruned.golden":      func(b *bytes.Buffer) { printPruned(b, prunedSample()) },
 		"pruned_json.golden": func(b *bytes.Buffer) { _ = printJSON(b, prunedSample()) },
 		"pruned_dry.golden": func(b *bytes.Buffer) {
@@ -117,6 +139,28 @@ func TestTables(t *testing.T) {
 		var b bytes.Buffer
 		print(&b)
 		golden(t, name, b.String())
+	}
+}
+
+func planSample(s api.Status) scheduler.PlanState {
+	seconds := func(n float64) *float64 { return &n }
+	attic, cellar, den := s.Peers[0].ID, s.Peers[1].ID, s.Peers[2].ID
+	return scheduler.PlanState{
+		Model: scheduler.ModelState{UID: "uidofqwenaaaaaaa", Name: "qwen", Args: []string{}, Replicas: []scheduler.ReplicaState{}, Holders: []string{cellar}, Partly: []string{}},
+		Text:  `model "qwen": goes to cellar (gpu+ram; fastest of 2 ways)`,
+		Ways: []scheduler.PlannedWay{
+			{Peer: cellar, Name: "cellar", Way: "gpu+ram", Verdict: "fits", Chosen: true, Runs: true, Holds: true, Prefill: 412.4, Decode: 23.04,
+				Memory: []scheduler.DeviceMemory{{Device: "CUDA0", Layers: 20, Bytes: 4 << 30}, {Device: "RAM", Layers: 9, Bytes: 2 << 30}},
+				Measured: &scheduler.MeasuredWay{Memory: []scheduler.DeviceMemory{{Device: "CUDA0", Layers: 20, Bytes: 4<<30 + 100<<20}, {Device: "RAM", Layers: 9, Bytes: 19 << 27}},
+					Prefill: 399.6, Decode: 21.96, LoadMS: 5200}},
+			{Peer: attic, Name: "attic", Way: "cpu", Verdict: "evicts", Text: "needs 6.0 GiB, RAM has 2.0 GiB free; unloading gemma adds 4.2 GiB", Prefill: 60, Decode: 7.5, Guessed: true,
+				Memory: []scheduler.DeviceMemory{{Device: "RAM", Layers: 29, Bytes: 6 << 30}}, Fetch: seconds(192.4)},
+			{Peer: cellar, Name: "cellar", Way: "gpu", Verdict: "later", Reason: "device_busy", Text: "another program holds 1.5 GiB of CUDA0", Prefill: 900, Decode: 41.2, Holds: true,
+				Memory: []scheduler.DeviceMemory{{Device: "CUDA0", Layers: 29, Bytes: 6 << 30}, {Device: "RAM", Bytes: 500 << 20}}},
+			{Peer: attic, Name: "attic", Way: "gpu", Verdict: "never", Reason: "no_capacity", Text: "it has no GPU", Memory: []scheduler.DeviceMemory{}},
+			{Peer: attic, Name: "attic", Way: "shards", Verdict: "never", Reason: "not_yet", Text: "not yet", Memory: []scheduler.DeviceMemory{}},
+		},
+		Refused: []scheduler.RefusedPeer{{Peer: den, Name: "den", Reason: "not_allowed", Text: "its trust is client: it runs no models"}},
 	}
 }
 
@@ -146,6 +190,7 @@ func TestProgressText(t *testing.T) {
 		{api.ProgressLine{Phase: "fetch", Done: 0, Total: 400 << 30, Rate: 1, Left: left(4e11), From: []api.SourceLine{{Name: "a", Bytes: 4}, {Name: "b", Bytes: 3}, {Name: "c", Bytes: 2}, {Name: "d", Bytes: 1}, {Name: "e"}}},
 			"fetch  0 B / 400 GiB  1 B/s  months left  from a, b, 2 more"},
 		{api.ProgressLine{Phase: "wait", Why: "the disk is full", Total: 9}, "waiting: the disk is full"},
+		{api.ProgressLine{Phase: "start", Why: "attic starts its engine", Total: -1}, "attic starts its engine"},
 		{api.ProgressLine{Phase: "wait", Why: strings.Repeat("é", 200), Total: 9}, "waiting: " + strings.Repeat("é", shownWhy-1) + "…"},
 		{api.ProgressLine{Phase: "fetch", Total: 9, Rate: 1, Left: left(4000)}, "fetch  0 B / 9 B  1 B/s  1h06m left"},
 	} {

@@ -43,8 +43,14 @@ func newModelAdd() *cobra.Command {
 	f.IntVar(&o.Slots, "slots", 0, "requests that one replica serves at a time (default 2)")
 	f.StringVar(&o.Kind, "kind", "", "chat, embed or rerank (default what the header says)")
 	f.StringArrayVar(&o.Args, "engine-arg", nil, "a further argument for the engine, from the allow-list; repeatable")
+	f.StringArrayVar(&o.Env, "engine-env", nil, "a setting for the engine's environment, `NAME=VALUE`, from the allow-list; repeatable")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		o.Name = args[0]
+		for _, entry := range o.Env {
+			if name, _, ok := strings.Cut(entry, "="); !ok || name == "" {
+				return &usageError{fmt.Sprintf("--engine-env %q: it is NAME=VALUE", entry)}
+			}
+		}
 		if f.Changed("mmproj") && *projector == "" {
 			return &usageError{"--mmproj wants a path"}
 		}
@@ -193,14 +199,20 @@ func runLines(m api.ModelShown, names map[string]string) []string {
 	var lines []string
 	for _, r := range m.Replicas {
 		text := fmt.Sprintf("%s: %s", names[r.Peer], replicaText(r))
-		if len(r.Memory) > 0 {
-			text += ", " + predictedMemory(r.Memory, nil)
+		if r.Message != "" && !parkedOn(m.ModelState, r.Peer) {
+			text += ": " + r.Message
 		}
 		if r.State == scheduler.StateReady && r.Waiting != nil {
 			text += fmt.Sprintf(", %d waiting, last served %s, resident %s", *r.Waiting, servedText(r), residentText(r))
 		}
 		if slices.Contains(m.Unanswered, r.Peer) {
 			text += ", did not answer"
+		}
+		if len(r.Memory) > 0 {
+			text += "; " + predictedMemory(r.Memory, nil)
+		}
+		if r.Way != "" && r.Device != "" {
+			text += "; computes on " + r.Device
 		}
 		lines = append(lines, text)
 	}

@@ -50,7 +50,7 @@ func printPlan(w io.Writer, p scheduler.PlanState) {
 				predictedSpeed(way.Prefill, measured.Prefill, way.Guessed), predictedSpeed(way.Decode, measured.Decode, way.Guessed),
 				fetchText(way), verdictText(way)})
 		}
-		printTable(w, []string{"", "PEER", "WAY", "MEMORY", "PREFILL", "DECODE", "FETCH", "VERDICT"}, rows)
+		printTable(w, []string{"", "PEER", "WAY", "MEMORY", "PREFILL t/s", "DECODE t/s", "FETCH", "VERDICT"}, rows)
 		fmt.Fprintln(w)
 	}
 	if len(p.Refused) > 0 {

@@ -34,11 +34,11 @@ func printWorkload(w io.Writer, models []scheduler.ModelState, names map[string]
 		if parkedOn(r.model, r.Peer) {
 			state = "parked"
 		}
-		rows = append(rows, []string{r.model.Name, names[r.Peer], wayText(r.ReplicaState), layersText(r.Memory), state,
+		rows = append(rows, []string{r.model.Name, names[r.Peer], cmp.Or(r.Way, "-"), layersText(r.Memory), cmp.Or(r.Device, "-"), state,
 			countText(r.InFlight), countText(r.Waiting), servedText(r.ReplicaState), residentText(r.ReplicaState)})
 	}
 	fmt.Fprintln(w)
-	printTable(w, []string{"WORKLOAD", "PEER", "WAY", "LAYERS", "STATE", "IN FLIGHT", "WAITING", "LAST SERVED", "RESIDENT"}, rows)
+	printTable(w, []string{"WORKLOAD", "PEER", "WAY", "LAYERS", "COMPUTES ON", "STATE", "IN FLIGHT", "WAITING", "LAST SERVED", "RESIDENT"}, rows)
 }
 
 // busy is how many requests a replica has.
