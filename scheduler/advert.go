@@ -35,6 +35,7 @@ type advertiser struct {
 	devError  string
 	watch     gpu.Watch
 	busy      map[string]*gpu.Busy
+	unified   map[string]bool // The devices whose memory is the host's.
 	draining  bool
 	fetchRate float64
 	told      Advert
@@ -99,18 +100,24 @@ func (a *advertiser) measure(ctx context.Context) error {
 	host := Device{ID: ways.HostID, Name: "host memory", Kind: "ram", Total: total, Free: available, Known: true}
 	devices := append(slices.Clone(a.devices), host)
 	if lends {
-		a.s.Lend.share(devices, a.s.ledger.Reserved(), own)
+		a.s.Lend.share(devices, own)
 	}
-	lent := map[string]uint64{}
+	lent, unified := map[string]uint64{}, map[string]bool{}
 	for _, d := range devices {
-		lent[d.ID] = d.Lent
+		if unified[d.ID] = d.Unified; !d.Unified {
+			lent[d.ID] = d.Lent
+		}
 	}
+	a.unified = unified
 	a.s.ledger.SetLent(lent)
 	free := a.s.ledger.Free()
 	for i := range devices {
 		d := &devices[i]
 		rates := a.s.speeds.of(d.ID)
 		d.Room, d.Evictable, d.Decode, d.Prefill = free[d.ID], evictable[d.ID], rates.Decode, rates.Prefill
+		if d.Unified {
+			d.Room, d.Evictable = min(d.Lent, unifiedShare(free[ways.HostID])), evictable[ways.HostID]
+		}
 	}
 	next.Devices = devices
 	next.Lent, next.Room = devices[len(devices)-1].Lent, devices[len(devices)-1].Room
@@ -118,11 +125,10 @@ func (a *advertiser) measure(ctx context.Context) error {
 	return nil
 }
 
-// share works out how much of each device is lent in all: what is not in use by
-// others, less what its owner keeps, and all together no more than the owner
-// allows, GPUs first. What models hold already counts as lent. Host memory is the
-// last of the devices.
-func (l Lend) share(devices []Device, reserved map[string]uint64, own owned) {
+// share works out how much of each device is lent in all: what is free and what
+// this peer's engines hold already, less what its owner keeps, and all together no
+// more than the owner allows, GPUs first. Host memory is the last of the devices.
+func (l Lend) share(devices []Device, own owned) {
 	left := l.Bytes
 	for i := range devices {
 		d := &devices[i]
@@ -134,11 +140,12 @@ func (l Lend) share(devices []Device, reserved map[string]uint64, own owned) {
 			// this peer are in it; what is their own does not.
 			d.Lent = d.Free + own.private
 			d.Lent -= min(d.Lent, l.Reserve)
-		case d.ForeignKnown:
-			d.Lent = d.Total - min(d.Total, d.Foreign)
-			d.Lent -= min(d.Lent, l.VRAMReserve)
 		default:
-			d.Lent = d.Free + min(own.Bytes[d.ID], reserved[d.ID])
+			used := d.Total - min(d.Total, d.Free)
+			if d.ForeignKnown {
+				used -= min(used, d.Foreign)
+			}
+			d.Lent = d.Free + min(own.Bytes[d.ID], used) // What is reserved may not be taken yet.
 			d.Lent -= min(d.Lent, l.VRAMReserve)
 		}
 		if l.Bytes > 0 {
@@ -146,15 +153,40 @@ func (l Lend) share(devices []Device, reserved map[string]uint64, own owned) {
 			left -= d.Lent
 		}
 	}
+	host := devices[len(devices)-1]
+	for i := range devices {
+		if d := &devices[i]; d.Unified && d.Unusable == "" && d.Known {
+			d.Lent = min(d.Total, unifiedShare(host.Lent))
+		}
+	}
 }
+
+// unifiedShare is how much of host memory a GPU that has none of its own may be
+// given: the rest is for what its engine takes besides.
+func unifiedShare(host uint64) uint64 { return host - host/8 }
 
 // Of works out how much of each device a peer would lend that runs nothing yet.
 func (l Lend) Of(devices []Device) []Device {
 	devices = slices.Clone(devices)
 	if !l.None {
-		l.share(devices, nil, owned{})
+		l.share(devices, owned{})
 	}
 	return devices
+}
+
+// booked is memory by device as the ledger keeps it: what a GPU without memory of
+// its own takes is the host's.
+func (a *advertiser) booked(need map[string]uint64) map[string]uint64 {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	list := map[string]uint64{}
+	for device, bytes := range need {
+		if a.unified[device] {
+			device = ways.HostID
+		}
+		list[device] += bytes
+	}
+	return list
 }
 
 // findDevices asks the engine and the machine's tools for GPUs, when it is time

@@ -140,7 +140,6 @@ func TestLend(t *testing.T) {
 	unknown, unified, unusable := gpu, gpu, gpu
 	unknown.Known, unified.Unified, unusable.Unusable = false, true, "no build"
 	ours := owned{Own: Own{Bytes: map[string]uint64{"CUDA0": 25}}, private: 50}
-	reserved := map[string]uint64{"CUDA0": 25, "RAM": 90}
 	for name, test := range map[string]struct {
 		lend    Lend
 		devices []Device
@@ -153,12 +152,13 @@ func TestLend(t *testing.T) {
 		"less than the reserve":     {Lend{Reserve: 300}, []Device{ram(100)}, ours, []uint64{0}},
 		"no more than allowed":      {Lend{Bytes: 40}, []Device{ram(100)}, owned{}, []uint64{40}},
 		"no more than there is":     {Lend{Bytes: 4000, Reserve: 30}, []Device{ram(100)}, owned{}, []uint64{70}},
-		"a GPU, less what others":   {Lend{VRAMReserve: 5}, []Device{gpu, ram(100)}, ours, []uint64{55, 150}},
+		"a GPU, less what others":   {Lend{VRAMReserve: 5}, []Device{gpu, ram(100)}, ours, []uint64{50, 150}},
 		"others that are not seen":  {Lend{VRAMReserve: 5}, []Device{unseen, ram(100)}, ours, []uint64{50, 150}},
-		"allowed in all, GPU first": {Lend{Bytes: 70}, []Device{gpu, ram(100)}, owned{}, []uint64{60, 10}},
-		"unknown is not lent":       {Lend{}, []Device{unknown, unified, unusable, ram(100)}, owned{}, []uint64{0, 0, 0, 100}},
+		"allowed in all, GPU first": {Lend{Bytes: 70}, []Device{gpu, ram(100)}, owned{}, []uint64{30, 40}},
+		"unknown is not lent":       {Lend{}, []Device{unknown, unusable, ram(100)}, owned{}, []uint64{0, 0, 100}},
+		"the host's, most of it":    {Lend{}, []Device{unified, ram(80)}, owned{}, []uint64{70, 80}},
 	} {
-		test.lend.share(test.devices, reserved, test.own)
+		test.lend.share(test.devices, test.own)
 		var got []uint64
 		for _, d := range test.devices {
 			got = append(got, d.Lent)

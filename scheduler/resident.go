@@ -161,7 +161,7 @@ func (w *worker) share(r *run) int {
 func (w *worker) reserve(r *run, e *engine, mayEvict bool) error {
 	w.reserving.Lock()
 	defer w.reserving.Unlock()
-	need := e.way.Need()
+	need := w.s.advert.booked(e.way.Need())
 	err := w.s.ledger.Reserve(e.name, need)
 	var short *ledger.Shortage
 	if !errors.As(err, &short) || !mayEvict || !r.evict {

@@ -86,7 +86,7 @@ func (w *worker) weigh(r *run, e *engine) {
 		w.s.ledger.Adjust(e.name, has)
 		w.s.advert.again()
 	}
-	expected := e.way.Need()[ways.HostID]
+	expected := w.s.advert.booked(e.way.Need())[ways.HostID]
 	if u.RSS < expected+expected/leakShare+leakBytes || e.leaks {
 		return
 	}
@@ -117,7 +117,7 @@ func (w *worker) measured(r *run, e *engine) {
 			}
 			has[p.Device] = seen.Parts[i].Bytes
 		}
-		w.s.ledger.Adjust(e.name, has)
+		w.s.ledger.Adjust(e.name, w.s.advert.booked(has))
 	}
 	if t, err := e.process.Timings(context.Background()); err == nil {
 		e.timings, e.timed = t, true

@@ -117,9 +117,7 @@ func lookAtDevices(cmd *cobra.Command) (deviceReport, error) {
 	devices, troubles := listing.Look(cmd.Context(), llama.Own{})
 	r.Warnings = append(r.Warnings, troubles...)
 	l := lending{m.lends(), memory, r.NoEngine != ""}
-	for i, d := range l.Of(scheduler.DevicesOf(devices)) {
-		r.Devices = append(r.Devices, l.row(devices[i], d.Lent))
-	}
+	r.Devices = l.rows(devices)
 	host := r.Devices[len(r.Devices)-1]
 	r.Lent, r.Kept = host.Usable, strings.Join(host.Less, "; ")
 	return r, nil
@@ -157,6 +155,14 @@ type lending struct {
 	scheduler.Lend
 	memory   llama.RAM
 	noEngine bool
+}
+
+// rows are the devices, host memory last.
+func (l lending) rows(devices []llama.Device) (rows []deviceRow) {
+	for i, d := range l.Of(scheduler.DevicesOf(devices)) {
+		rows = append(rows, l.row(devices[i], d.Lent))
+	}
+	return rows
 }
 
 // row is the device with what can be used of it, and why that is not all. usable is

@@ -96,7 +96,7 @@ type hooks struct {
 // lends is what the owner of this machine lends.
 func (m *machine) lends() scheduler.Lend {
 	l := scheduler.Lend{None: m.Lend == "none", Bytes: uint64(m.LendMB) * mib, Reserve: uint64(m.ReserveMB) * mib,
-		VRAMReserve: uint64(m.VRAMReserveMB) * mib, BusyIgnore: uint64(m.BusyIgnoreMB) * mib, AutoPause: m.AutoPause == "true"}
+		VRAMReserve: uint64(m.VRAMReserveMB) * mib, BusyIgnore: uint64(m.BusyIgnoreMB) * mib, AutoPause: m.AutoPause == toggleOn}
 	if l.Reserve == 0 {
 		l.Reserve = defaultReserve
 		if total, _, err := llama.HostMemory(); err == nil {
