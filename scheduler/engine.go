@@ -33,11 +33,10 @@ func (e *LlamaEngine) Build() Build {
 // Devices looks at what the engine sees, host memory last.
 func (e *LlamaEngine) Devices(ctx context.Context, own Own, list bool) ([]Device, error) {
 	if list {
-		listing, err := e.Found.List(ctx)
-		if err != nil {
+		var err error
+		if e.listing, err = e.Found.List(ctx, e.listing); err != nil {
 			return nil, err
 		}
-		e.listing = listing
 	}
 	found, troubles := e.listing.Look(ctx, llama.Own(own))
 	for _, trouble := range troubles {
