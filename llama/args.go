@@ -3,6 +3,7 @@ package llama
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strconv"
@@ -111,6 +112,9 @@ func allowedArgs() map[string]argKind {
 	add(number(1, 1<<16), "--image-min-tokens", "--image-max-tokens")
 	return all
 }
+
+// ArgNames are the names of all arguments that CheckArgs lets pass, in order.
+func ArgNames() []string { return slices.Sorted(maps.Keys(allowedArgs())) }
 
 // CheckArgs says whether a model's record may carry these engine arguments:
 // names with their values behind them, as separate strings or as "--name=value".

@@ -2,6 +2,7 @@ package llama
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 )
@@ -11,21 +12,24 @@ const checkTime = 30 * time.Second
 
 // Check has the engine do the least piece of what it is for, to find one that
 // has stopped to although it still says that it is healthy. It is for when
-// requests stall: it takes a slot, waits for one behind other requests, and
-// gives up when ctx is over, after 30 seconds at the latest. The error is
-// ErrEngine where the engine is no longer of use, and ctx's where the caller
-// gave up.
+// requests stall: it takes a slot, and waits for one behind other requests. The
+// error is ErrEngine where no answer came before ctx's deadline, 30 seconds at
+// the latest, or one that must not be; and ctx's where the caller gave up.
 func (p *Process) Check(ctx context.Context) error {
 	within, cancel := context.WithTimeout(ctx, checkTime)
 	defer cancel()
 	err := p.trial(within, p.kind)
 	switch {
-	case err == nil:
-		return nil
-	case ctx.Err() != nil && context.Cause(ctx) != nil && within.Err() != nil:
-		if _, limited := ctx.Deadline(); !limited {
-			return fmt.Errorf("model %q: %w", p.name, context.Cause(ctx))
-		}
+	case err == nil, errors.Is(err, ErrEngine):
+	case errors.Is(ctx.Err(), context.Canceled):
+		err = context.Cause(ctx)
+	case within.Err() != nil:
+		err = fmt.Errorf("%w: it says that it is healthy, but does not answer a smallest request", ErrEngine)
+	default:
+		err = fmt.Errorf("%w: it does not answer a smallest request: %w", ErrEngine, err)
 	}
-	return fmt.Errorf("model %q: %w: it gives no answer to a smallest request: %w", p.name, ErrEngine, err)
+	if err != nil {
+		return fmt.Errorf("model %q: %w", p.name, err)
+	}
+	return nil
 }

@@ -61,9 +61,13 @@ func (e Engine) arguments(s Spec, at endpoint) ([]string, error) {
 	where("--fit", "off")
 	where("--cache-ram", strconv.Itoa(s.CacheMiB))
 	where("--ctx-checkpoints", strconv.Itoa(checkpoints))
+	if unmapped(s) {
+		_ = where("--load-mode", "none") || where("--no-mmap")
+	}
 	where("--threads-http", strconv.Itoa(connections(slots)))
 	where("--no-kv-unified") // each slot has its whole context to itself
 	where("--no-slots")
+	where("--metrics")
 	_ = where("--no-ui") || where("--no-webui")
 	where("--jinja")
 	where("--offline")
@@ -79,11 +83,9 @@ func (e Engine) arguments(s Spec, at endpoint) ([]string, error) {
 	}
 	add("--threads", strconv.Itoa(threads))
 	if len(s.Devices) > 0 {
-		layers := s.GPULayers
-		if layers < 0 {
-			layers = 999 // more than any model has: builds without "all" take it too
+		if err := e.placement(s, add); err != nil {
+			return nil, err
 		}
-		add("--device", strings.Join(s.Devices, ","), "--n-gpu-layers", strconv.Itoa(layers))
 	} else {
 		where("--device", "none")
 		where("--n-gpu-layers", "0")
@@ -102,4 +104,35 @@ func (e Engine) arguments(s Spec, at endpoint) ([]string, error) {
 		add(a.words()...)
 	}
 	return args, nil
+}
+
+// placement adds what says where layers go, with Devices. The split is in whole
+// layers, the output layer counted, and adds up to those that are offloaded:
+// then llama.cpp's fractions of it come out even.
+func (e Engine) placement(s Spec, add func(...string)) error {
+	layers := s.GPULayers
+	if layers < 0 {
+		layers = maxLayers // builds without "all" take it too
+	}
+	add("--device", strings.Join(s.Devices, ","), "--n-gpu-layers", strconv.Itoa(layers))
+	mode := "layer"
+	if len(s.Devices) == 1 {
+		mode = "none" // and nothing on any other
+	}
+	add("--split-mode", mode)
+	if len(s.Split) > 1 {
+		parts := make([]string, len(s.Split))
+		for i, n := range s.Split {
+			parts[i] = strconv.Itoa(n)
+		}
+		add("--tensor-split", strings.Join(parts, ","))
+	}
+	if s.CPUExperts > 0 {
+		const name = "--n-cpu-moe"
+		if !e.flags[name] {
+			return fmt.Errorf("%w: this engine, %v, cannot keep experts in host memory: it has no %s", ErrSpec, e, name)
+		}
+		add(name, strconv.Itoa(s.CPUExperts))
+	}
+	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"math"
 	"os"
+	"os/exec"
 	"regexp"
 	"strconv"
 	"strings"
@@ -39,8 +40,6 @@ type Device struct {
 	// Unusable is why nothing can be placed on a GPU that is there, as part of a
 	// sentence; "" where it can.
 	Unusable string
-	// Note is what else a person should know of it, as part of a sentence.
-	Note string
 }
 
 // Own is what relay's own engines take of the GPUs, so that it is not held for
@@ -68,9 +67,10 @@ func HostDevice() Device {
 // Listing is the engine's own list of what it can compute on besides the CPU.
 // The zero value has nothing, as where there is no engine.
 type Listing struct {
-	gpus []gpu.Listed
-	said string // All that the engine wrote.
-	none string // Why there is no list.
+	asked bool // There is an engine.
+	gpus  []gpu.Listed
+	said  string // All that the engine wrote.
+	none  string // Why there is no list.
 }
 
 // List asks the engine for its list. That takes seconds on a machine with
@@ -78,13 +78,13 @@ type Listing struct {
 // until the hardware or the build changes.
 func (e Engine) List(ctx context.Context) (Listing, error) {
 	if !e.flags["--list-devices"] {
-		return Listing{none: "this build of llama.cpp does not list what it can use"}, nil
+		return Listing{asked: true, none: "this build of llama.cpp does not list what it can use"}, nil
 	}
 	out, err := ask(ctx, askTime, e.Server, "--list-devices")
 	if err != nil {
 		return Listing{}, fmt.Errorf("%w: %s cannot list its devices: %s", ErrEngine, e.Server, whatItSaid(out, err))
 	}
-	return Listing{gpus: parseDevices(out), said: out}, nil
+	return Listing{asked: true, gpus: parseDevices(out), said: out}, nil
 }
 
 // toolTime is how long a maker's tool may take to answer.
@@ -97,13 +97,10 @@ const toolTime = 8 * time.Second
 func (l Listing) Look(ctx context.Context, own Own) (devices []Device, troubles []string) {
 	host := HostDevice()
 	p := gpu.Probe{
-		Ask: func(ctx context.Context, program string, args ...string) (string, error) {
-			return ask(ctx, toolTime, program, args...)
-		},
-		Env: os.LookupEnv, Listed: l.gpus, Said: l.said, NoEngine: l.none, HostTotal: host.Total, HostFree: host.Free,
+		Ask: askTool, Env: os.LookupEnv, Listed: l.gpus, Said: l.said, NoEngine: l.none, HostTotal: host.Total, HostFree: host.Free,
 		Integrated: tegra(os.DirFS("/")), Own: own,
 	}
-	if l.gpus == nil && l.said == "" && l.none == "" {
+	if !l.asked {
 		p.NoEngine = "there is no llama.cpp here that could use it"
 	}
 	gpus, troubles := p.Look(ctx)
@@ -111,13 +108,22 @@ func (l Listing) Look(ctx context.Context, own Own) (devices []Device, troubles 
 		devices = append(devices, Device{
 			ID: printable(g.ID, 40), Name: printable(g.Name, 100), Kind: DeviceGPU, Total: g.Total, Free: g.Free, Known: g.Known,
 			UUID: printable(g.UUID, 60), Unified: g.Unified, Foreign: g.Foreign, ForeignKnown: g.ForeignKnown,
-			Unusable: printable(g.Unusable, 200), Note: g.Note,
+			Unusable: printable(g.Unusable, 200),
 		})
 	}
 	for i, t := range troubles {
 		troubles[i] = printable(t, 200)
 	}
 	return append(devices, host), troubles
+}
+
+// askTool asks a maker's tool. That it is not there is told from that it does not
+// answer, also when the time is up.
+func askTool(ctx context.Context, program string, args ...string) (string, error) {
+	if _, err := exec.LookPath(program); err != nil {
+		return "", err
+	}
+	return ask(ctx, toolTime, program, args...)
 }
 
 // Devices lists and looks at once: GPUs first, host memory last. Without a GPU

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/fstest"
 
 	"relay/llama/gpu"
 )
@@ -42,6 +43,17 @@ func FuzzParseDevices(f *testing.F) {
 			}
 		}
 	})
+}
+
+func TestTegra(t *testing.T) {
+	for tree, want := range map[string]bool{"nvidia,p3737-0000+p3701-0000\x00nvidia,tegra234\x00": true, "raspberrypi,5-model-b\x00brcm,bcm2712\x00": false, "": false} {
+		if got := tegra(fstest.MapFS{"proc/device-tree/compatible": {Data: []byte(tree)}}); got != want {
+			t.Errorf("%q: %v", tree, got)
+		}
+	}
+	if tegra(fstest.MapFS{}) {
+		t.Error("a machine without a device tree")
+	}
 }
 
 func TestHostMemory(t *testing.T) {

@@ -14,6 +14,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -69,10 +70,11 @@ func fakeEngine(args []string) int {
 	f := flag.NewFlagSet("", flag.ContinueOnError)
 	name := f.String("alias", "", "")
 	host := f.String("host", "", "")
-	for _, n := range []string{"ctx-size", "parallel", "threads", "batch-size", "ubatch-size", "mmproj", "port", "api-key-file"} {
+	for _, n := range []string{"ctx-size", "parallel", "threads", "batch-size", "ubatch-size", "mmproj", "port", "api-key-file", "device", "n-gpu-layers", "split-mode",
+		"tensor-split"} {
 		f.String(n, "", "")
 	}
-	for _, n := range []string{"embeddings", "reranking"} {
+	for _, n := range []string{"embeddings", "reranking", "metrics"} {
 		f.Bool(n, false, "")
 	}
 	if err := f.Parse(args[1:]); err != nil {
@@ -98,6 +100,15 @@ func fakeEngine(args []string) int {
 		status, answer = http.StatusInternalServerError, `{"error":{"message":"no compute for you"}}`
 	case "empty":
 		answer = `{"tokens_predicted":0}`
+	case "computes on the CPU":
+		fmt.Fprintln(os.Stderr, "0.00.001.000 I load_tensors: offloaded 7/7 layers to GPU")
+		fmt.Fprintln(os.Stderr, "0.00.001.000 I load_tensors:   CPU_Mapped model buffer size =    10.00 MiB")
+	case "computes on a GPU":
+		fmt.Fprintln(os.Stderr, "0.00.001.000 I load_tensors: offloaded 7/7 layers to GPU")
+		fmt.Fprintln(os.Stderr, "0.00.001.000 I load_tensors:    CUDA_Host model buffer size =    10.00 MiB")
+		fmt.Fprintln(os.Stderr, "0.00.001.000 I load_tensors:        CUDA0 model buffer size =   100.00 MiB")
+		fmt.Fprintln(os.Stderr, "0.00.001.000 I llama_kv_cache:      CUDA0 KV buffer size =    20.00 MiB")
+		fmt.Fprintln(os.Stderr, "0.00.001.000 I sched_reserve:        CPU compute buffer size =    5.00 MiB")
 	case "stubborn":
 		signal.Ignore(syscall.SIGTERM)
 	}
@@ -106,15 +117,22 @@ func fakeEngine(args []string) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
+	var asked atomic.Int32
 	mux := http.NewServeMux()
 	mux.HandleFunc("/health", func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(health) })
 	mux.HandleFunc("/completion", func(w http.ResponseWriter, r *http.Request) {
-		if *name == "hangs" {
+		if *name == "hangs" || *name == "hangs later" && asked.Add(1) > 1 {
 			<-r.Context().Done()
 			return
 		}
 		w.WriteHeader(status)
 		_, _ = io.WriteString(w, answer)
+	})
+	mux.HandleFunc("/metrics", func(w http.ResponseWriter, r *http.Request) {
+		if *name == "slow counters" {
+			<-r.Context().Done()
+		}
+		_, _ = io.WriteString(w, counters)
 	})
 	mux.HandleFunc("/v1/embeddings", func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, `{"data":[{"embedding":[0.5]}]}`)

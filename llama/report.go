@@ -31,6 +31,24 @@ type Buffer struct {
 	Model, Context, Compute uint64
 }
 
+// HostID is the id of host memory as a device.
+const HostID = "RAM"
+
+// Used is the memory that the engine said it reserved, in bytes by the id of the
+// device: all that lies in host memory is HostID's. The program itself and what
+// a GPU's driver takes are not in it.
+func (r Report) Used() map[string]uint64 {
+	used := map[string]uint64{}
+	for _, b := range r.Buffers {
+		id := HostID
+		if !onHost(b.Device) {
+			id = strings.TrimSuffix(b.Device, "_Mapped") // of a file, in memory that a GPU shares
+		}
+		used[id] += b.Model + b.Context + b.Compute
+	}
+	return used
+}
+
 // GPU says whether the weights of at least one layer are on a GPU: the proof
 // that the model does not quietly run on the CPU.
 func (r Report) GPU() bool {

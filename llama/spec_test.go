@@ -35,6 +35,16 @@ func TestValidate(t *testing.T) {
 		{"cache", func(s *Spec) { s.CacheMiB = -1 }, ErrSpec}, // for llama.cpp: without end
 		{"threads", func(s *Spec) { s.Threads = -1 }, ErrSpec},
 		{"device", func(s *Spec) { s.Devices = []string{"CUDA0,RPC0"} }, ErrSpec},
+		{"device twice", func(s *Spec) { s.Devices = []string{"CUDA0", "CUDA0"} }, ErrSpec},
+		{"device none", func(s *Spec) { s.Devices = []string{"none"} }, ErrSpec},
+		{"layers", func(s *Spec) { s.GPULayers = 1 << 20 }, ErrSpec},
+		{"experts", func(s *Spec) { s.CPUExperts = -1 }, ErrSpec},
+		{"split without devices", func(s *Spec) { s.GPULayers, s.Split = 3, []int{3} }, ErrSpec},
+		{"split of another sum", func(s *Spec) { s.Devices, s.GPULayers, s.Split = []string{"CUDA0", "CUDA1"}, 4, []int{1, 2} }, ErrSpec},
+		{"split of all", func(s *Spec) { s.Devices, s.GPULayers, s.Split = []string{"CUDA0", "CUDA1"}, -1, []int{1, 2} }, ErrSpec},
+		{"negative split", func(s *Spec) { s.Devices, s.GPULayers, s.Split = []string{"CUDA0", "CUDA1"}, 4, []int{-1, 5} }, ErrSpec},
+		{"split of nothing", func(s *Spec) { s.Devices, s.Split = []string{"CUDA0"}, []int{0} }, ErrSpec},
+		{"variable", func(s *Spec) { s.Env = []string{"LD_PRELOAD=/x.so"} }, ErrVariable},
 		{"sandbox", func(s *Spec) { s.Sandbox = "maybe" }, ErrSpec},
 		{"argument", func(s *Spec) { s.Args = []string{"--model", "/x"} }, ErrArgument},
 	} {
@@ -83,7 +93,26 @@ func TestArguments(t *testing.T) {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 	s.Devices, s.GPULayers, s.Projector = []string{"CUDA1", "CUDA0"}, -1, "/p.gguf"
-	if got := line(all, s, endpoint{socket: "/x.sock"}); !strings.Contains(got, "--device CUDA1,CUDA0 --n-gpu-layers 999") || !strings.Contains(got, "--mmproj /p.gguf") {
+	if got := line(all, s, endpoint{socket: "/x.sock"}); !strings.Contains(got, "--device CUDA1,CUDA0 --n-gpu-layers 4096 --split-mode layer") || !strings.Contains(got, "--mmproj /p.gguf") {
+		t.Errorf("got %s", got)
+	}
+	s.GPULayers, s.Split, s.CPUExperts = 7, []int{4, 3}, 2
+	if _, err := all.arguments(s, endpoint{}); !errors.Is(err, ErrSpec) || !strings.Contains(err.Error(), "no --n-cpu-moe") {
+		t.Errorf("experts, with a build that cannot: %v", err)
+	}
+	for _, f := range []string{"--n-cpu-moe", "--load-mode", "--metrics"} {
+		all.flags[f] = true
+	}
+	if got := line(all, s, endpoint{socket: "/x.sock"}); !strings.Contains(got, "--device CUDA1,CUDA0 --n-gpu-layers 7 --split-mode layer --tensor-split 4,3 --n-cpu-moe 2") ||
+		!strings.Contains(got, "--load-mode none") || !strings.Contains(got, "--metrics") {
+		t.Errorf("got %s", got)
+	}
+	s.Devices, s.Split, s.CPUExperts = []string{"CUDA1"}, []int{7}, 0
+	if got := line(all, s, endpoint{socket: "/x.sock"}); !strings.Contains(got, "--device CUDA1 --n-gpu-layers 7 --split-mode none --temp 0.5") {
+		t.Errorf("got %s", got)
+	}
+	s.Devices, s.Split, s.GPULayers = nil, nil, 0
+	if got := line(all, s, endpoint{socket: "/x.sock"}); strings.Contains(got, "--load-mode") || strings.Contains(got, "--split-mode") {
 		t.Errorf("got %s", got)
 	}
 	s.Kind, s.Args = KindEmbed, nil

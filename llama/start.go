@@ -32,7 +32,8 @@ const (
 // The error is ErrSpec or ErrArgument where s makes no sense, ErrFile where a
 // file of the model is not there, ErrState where RunDir cannot be used,
 // ErrSandbox where the required sandbox cannot be had, ErrTimeout where the
-// engine was not ready in its time, and ErrEngine for all else; then it has the
+// engine was not ready in its time, and ErrEngine for all else, also where it
+// was placed on GPUs and computes on the CPU; then it has the
 // line of the engine's log that says most. Nothing is left behind by a failed
 // start but the log in RunDir.
 func (e Engine) Start(ctx context.Context, s Spec) (*Process, error) {
@@ -70,6 +71,10 @@ func (e Engine) Start(ctx context.Context, s Spec) (*Process, error) {
 		case <-timer.C:
 		}
 		timer.Stop()
+		if err := p.checkPlacement(s); err != nil {
+			p.abort()
+			return nil, fmt.Errorf("model %q: %w", s.Name, err)
+		}
 		p.journal.serving()
 		p.log.Info("engine ready", "model", s.Name, "pid", p.PID(), "load_s", p.load.Seconds(), "sandbox", p.Report().Sandbox.Text)
 		return p, nil
@@ -173,6 +178,7 @@ func (e Engine) launch(ctx context.Context, s Spec) (*Process, error) {
 		return nil, err
 	}
 	p := newProcess(s, at, place, file)
+	p.metrics = e.flags["--metrics"]
 	if err := p.start(ctx, command, o); err != nil {
 		return nil, err
 	}

@@ -166,18 +166,18 @@ func (a *advertiser) findDevices(ctx context.Context, own owned) {
 	now := gpu.Moment{Wall: time.Now(), Mono: time.Since(a.s.started)}
 	build := a.s.Engine.Build().Commit
 	a.mu.Lock()
-	due := a.watch.Due(now, build)
+	due, list := a.watch.Due(now, build)
 	a.mu.Unlock()
 	if !due {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, deviceTime)
 	defer cancel()
-	devices, err := a.s.Engine.Devices(ctx, own.Own)
+	devices, err := a.s.Engine.Devices(ctx, own.Own, list)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if err != nil {
-		a.watch.Looked(now, build, len(a.devices) > 0)
+		a.watch.Looked(now, build, list, len(a.devices) > 0)
 		a.devError = err.Error()
 		return
 	}
@@ -190,7 +190,7 @@ func (a *advertiser) findDevices(ctx context.Context, own owned) {
 		d.Busy = bounded(a.judge(d, now.Mono), maxSentence)
 		a.devices = append(a.devices, d)
 	}
-	a.watch.Looked(now, build, len(a.devices) > 0)
+	a.watch.Looked(now, build, list, len(a.devices) > 0)
 }
 
 // judge says why nothing new is to go to a GPU, or "".

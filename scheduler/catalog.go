@@ -5,8 +5,10 @@ import (
 	"encoding/base32"
 	"fmt"
 	"strings"
+	"time"
 
 	"relay/p2p/membership"
+	"relay/scheduler/placement"
 )
 
 func newUID() (string, error) {
@@ -79,12 +81,14 @@ type SetOptions struct {
 	IdleUnload *int64 `json:"idle_unload_s,omitempty"`
 }
 
-// Set changes how a model is treated, and says in words what is another now.
+// Set changes how a model is treated, and says in words what is another now. A
+// minimum, or a peer that it is to be on, that cannot be had however little else
+// runs is refused with the reason.
 func (s *Scheduler) Set(name string, o SetOptions) (ModelState, []string, error) {
 	if err := s.mayChangeModels(); err != nil {
 		return ModelState{}, nil, err
 	}
-	if o.Pinned == nil {
+	if o == (SetOptions{}) {
 		return ModelState{}, nil, Errorf(InvalidRequest, "say what is to be changed")
 	}
 	v := s.newView()
@@ -98,21 +102,126 @@ func (s *Scheduler) Set(name string, o SetOptions) (ModelState, []string, error)
 			return ModelState{}, nil, Errorf(NameTaken, "there are two models called %q: remove one of them first (relay model ls)", m.Name)
 		}
 	}
-	changed := []string{}
-	if *o.Pinned != m.Pinned {
-		next := m.Model
-		next.Pinned = *o.Pinned
+	next, changed, err := o.change(v, m)
+	if err == nil {
+		err = s.canBeHad(v, m, next)
+	}
+	if err != nil {
+		return ModelState{}, nil, err
+	}
+	if len(changed) > 0 {
 		if err := s.Mesh.PutShared(KindModel, m.uid, next); err != nil {
 			return ModelState{}, nil, err
 		}
-		text := "not pinned any more"
-		if next.Pinned {
-			text = "pinned: no copy of it is deleted to make room"
-		}
-		changed = append(changed, text)
-		s.log.Info("model changed", "model", m.shown, "change", text)
+		s.log.Info("model changed", "model", m.shown, "change", strings.Join(changed, ", "))
 		s.look()
+		s.wake()
 	}
 	state, err := s.Model(m.uid)
 	return state, changed, err
+}
+
+// change is a model as it is to be, and in words what is another then.
+func (o SetOptions) change(v *view, m *modelView) (next Model, changed []string, err error) {
+	next, changed = m.Model, []string{}
+	say := func(is bool, yes, no string) {
+		if !is {
+			yes = no
+		}
+		changed = append(changed, yes)
+	}
+	if o.Pinned != nil && *o.Pinned != next.Pinned {
+		next.Pinned = *o.Pinned
+		say(next.Pinned, "pinned: it stays loaded, and no copy of it is deleted to make room", "not pinned any more")
+	}
+	if o.Min != nil && *o.Min != next.Min {
+		next.Min = *o.Min
+		say(next.Min > 0, fmt.Sprintf("%d replicas at least", next.Min), "no replicas in particular: one where there is room")
+	}
+	if o.Max != nil && *o.Max != next.Max {
+		next.Max = *o.Max
+		say(next.Max > 0, fmt.Sprintf("%d replicas at most", next.Max), "as many replicas as the load asks for, on peers that have the file")
+	}
+	if o.Only != nil {
+		id, name, err := v.named(*o.Only)
+		if err != nil {
+			return next, nil, err
+		}
+		if id != next.Only {
+			next.Only = id
+			say(id != "", fmt.Sprintf("runs on %s and nowhere else", name), "runs on any peer")
+		}
+	}
+	if o.IdleUnload != nil && *o.IdleUnload != next.IdleUnload {
+		next.IdleUnload = *o.IdleUnload
+		say(next.IdleUnload > 0, fmt.Sprintf("unloaded after %s without a request", time.Duration(next.IdleUnload)*time.Second), "never unloaded only because nobody asks")
+	}
+	switch {
+	case next.Min < 0 || next.Min > maxListed || next.Max < 0 || next.Max > maxListed:
+		return next, nil, Errorf(InvalidRequest, "replicas are counted from 0 to %d", maxListed)
+	case next.Max > 0 && next.Max < max(1, next.Min):
+		return next, nil, Errorf(InvalidRequest, "at most %d replicas and at least %d: that cannot be", next.Max, next.Min)
+	case next.Only != "" && next.Min > 1:
+		return next, nil, Errorf(InvalidRequest, "%d replicas at least, and all on one peer: there is one on each", next.Min)
+	case next.IdleUnload < 0 || next.IdleUnload > maxIdleUnload:
+		return next, nil, Errorf(InvalidRequest, "unloading after %d seconds: 0 (never) to a year is possible", next.IdleUnload)
+	}
+	return next, changed, nil
+}
+
+// named finds a peer by its name, its id, or the beginning of one of them that
+// could be no other's; "" is none.
+func (v *view) named(name string) (id, shown string, err error) {
+	if name == "" {
+		return "", "", nil
+	}
+	var found []*peerView
+	for i := range v.peers {
+		p := &v.peers[i]
+		if p.id == name || p.Name == name {
+			return p.id, p.Name, nil
+		}
+		if strings.HasPrefix(p.id, name) || strings.HasPrefix(p.Name, name) {
+			found = append(found, p)
+		}
+	}
+	switch len(found) {
+	case 0:
+		return "", "", Errorf(NotFound, "no peer %q in this mesh (relay peer ls)", name)
+	case 1:
+		return found[0].id, found[0].Name, nil
+	}
+	var names []string
+	for _, p := range found {
+		names = append(names, p.Name)
+	}
+	return "", "", Errorf(InvalidRequest, "%q could be %s", name, strings.Join(names, " or "))
+}
+
+// canBeHad refuses what could not be placed even if nothing else ran.
+func (s *Scheduler) canBeHad(v *view, m *modelView, next Model) error {
+	if next.Min == m.Min && next.Only == m.Only {
+		return nil
+	}
+	wanted := *m
+	wanted.Model = next
+	could, why := placement.Ever(placement.Model{
+		UID: m.uid, Name: m.shown, CID: next.CID, Bytes: next.size(), Shape: next.shape(), Want: max(1, next.Min), Only: next.Only, Evict: true, Fetch: true,
+	}, v.snapshot(&wanted, s.self))
+	least := next.Min
+	if next.Only != "" {
+		least = max(1, least)
+	}
+	if could >= least {
+		return nil
+	}
+	var texts []string
+	for _, r := range why[:min(len(why), 4)] {
+		texts = append(texts, r.Text)
+	}
+	text := fmt.Sprintf("model %q: %d replicas are wanted, and it could run on %d peers", m.shown, least, could)
+	if len(texts) > 0 {
+		text += ": " + strings.Join(texts, "; ")
+	}
+	return Errorf(NoCapacity, "%s", text)
 }

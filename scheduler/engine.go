@@ -21,18 +21,27 @@ type LlamaEngine struct {
 	RunDir, CacheDir string
 	Sandbox          llama.SandboxMode
 	Log              *slog.Logger
+
+	listing llama.Listing // As it was last asked for.
 }
 
 // Build names the build.
-func (e LlamaEngine) Build() Build {
+func (e *LlamaEngine) Build() Build {
 	return Build{Version: e.Found.Version, Commit: e.Found.Commit, RPC: e.Found.RPC}
 }
 
-// Devices lists what the engine sees, host memory last.
-func (e LlamaEngine) Devices(ctx context.Context, own Own) ([]Device, error) {
-	found, err := e.Found.Devices(ctx, llama.Own(own))
-	if err != nil {
-		return nil, err
+// Devices looks at what the engine sees, host memory last.
+func (e *LlamaEngine) Devices(ctx context.Context, own Own, list bool) ([]Device, error) {
+	if list {
+		listing, err := e.Found.List(ctx)
+		if err != nil {
+			return nil, err
+		}
+		e.listing = listing
+	}
+	found, troubles := e.listing.Look(ctx, llama.Own(own))
+	for _, trouble := range troubles {
+		e.Log.Warn("a GPU's own tool does not work", "trouble", trouble)
 	}
 	return DevicesOf(found), nil
 }
@@ -43,14 +52,14 @@ func DevicesOf(found []llama.Device) []Device {
 	for _, d := range found {
 		list = append(list, Device{
 			ID: d.ID, Name: d.Name, Kind: string(d.Kind), Total: d.Total, Free: d.Free, Known: d.Known,
-			Unified: d.Unified, Unusable: d.Unusable, Note: d.Note, Foreign: d.Foreign, ForeignKnown: d.ForeignKnown, UUID: d.UUID,
+			Unified: d.Unified, Unusable: d.Unusable, Foreign: d.Foreign, ForeignKnown: d.ForeignKnown, UUID: d.UUID,
 		})
 	}
 	return list
 }
 
 // Start starts a process for a model, and waits for its first token.
-func (e LlamaEngine) Start(ctx context.Context, l Launch) (Process, error) {
+func (e *LlamaEngine) Start(ctx context.Context, l Launch) (Process, error) {
 	if err := checkUID(l.UID); err != nil { // It becomes the name of a folder.
 		return nil, err
 	}
@@ -83,8 +92,8 @@ func (p llamaProcess) Device() string {
 	return "CPU"
 }
 
-// Used is what the engine says it has reserved, host memory under ways.HostID.
-func (p llamaProcess) Used() map[string]uint64 { return p.Report().Used(ways.HostID) }
+// Used is what the engine says it has reserved.
+func (p llamaProcess) Used() map[string]uint64 { return p.Report().Used() }
 
 func (p llamaProcess) Usage() (Usage, error) {
 	u, err := p.Process.Usage()

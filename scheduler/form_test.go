@@ -58,7 +58,7 @@ func TestOnlyWhatNewUIDMakesIsAUID(t *testing.T) {
 		}
 	}
 	for _, uid := range bad {
-		if _, err := (LlamaEngine{RunDir: t.TempDir()}).Start(t.Context(), Launch{UID: uid}); !errors.Is(err, errForm) {
+		if _, err := (&LlamaEngine{RunDir: t.TempDir()}).Start(t.Context(), Launch{UID: uid}); !errors.Is(err, errForm) {
 			t.Errorf("started as %q: %v", uid, err)
 		}
 	}

@@ -174,11 +174,9 @@ type Device struct {
 	Decode  float64 `cbor:"11,keyasint,omitempty" json:"decode_bps,omitempty"`
 	Prefill float64 `cbor:"12,keyasint,omitempty" json:"prefill_bps,omitempty"`
 	// Unified: it has no memory of its own and computes in the host's. Unusable says
-	// why nothing can be placed on a GPU that is there; Note what else a person should
-	// know.
+	// why nothing can be placed on a GPU that is there.
 	Unified  bool   `cbor:"13,keyasint,omitempty" json:"unified,omitempty"`
 	Unusable string `cbor:"14,keyasint,omitempty" json:"unusable,omitempty"`
-	Note     string `cbor:"15,keyasint,omitempty" json:"note,omitempty"`
 	// Foreign is what programs that are not relay's hold of a GPU's memory; it means
 	// nothing unless ForeignKnown. It stays on its machine: others are told Busy.
 	Foreign      uint64 `cbor:"-" json:"foreign"`
@@ -428,8 +426,13 @@ func (a Advert) check() error {
 	if !possibleRate(a.FetchRate) {
 		return fmt.Errorf("%w: a rate that is not possible", errForm)
 	}
+	ids := map[string]bool{}
 	for _, d := range a.Devices {
-		if len(d.ID) > membership.MaxNameLength || len(d.Name) > maxModelName || len(d.Busy) > maxSentence || len(d.Unusable) > maxSentence || len(d.Note) > maxSentence {
+		if ids[d.ID] {
+			return fmt.Errorf("%w: a device that is there twice", errForm)
+		}
+		ids[d.ID] = true
+		if len(d.ID) > membership.MaxNameLength || len(d.Name) > maxModelName || len(d.Busy) > maxSentence || len(d.Unusable) > maxSentence {
 			return fmt.Errorf("%w: a field is too long", errForm)
 		}
 		if !possibleRate(d.Decode) || !possibleRate(d.Prefill) {

@@ -591,7 +591,7 @@ const fetchTime = 3 * time.Second
 
 func (e *fakeEngine) Build() Build { return Build{Commit: "80fb11a"} }
 
-func (e *fakeEngine) Devices(context.Context, Own) ([]Device, error) {
+func (e *fakeEngine) Devices(context.Context, Own, bool) ([]Device, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return slices.Clone(e.gpus), nil

@@ -67,9 +67,10 @@ type Content interface {
 // Engine starts processes of the one build of the engine on this machine.
 type Engine interface {
 	Build() Build
-	// Devices lists what the engine can compute in, host memory last. own is what
-	// this peer's engines take of it.
-	Devices(ctx context.Context, own Own) ([]Device, error)
+	// Devices looks at what the engine can compute in, host memory last. own is what
+	// this peer's engines take of it; with list the engine itself is asked again, which
+	// costs more. It is not called twice at a time.
+	Devices(ctx context.Context, own Own, list bool) ([]Device, error)
 	// Start returns once the engine has given one real token; ctx bounds that.
 	Start(ctx context.Context, l Launch) (Process, error)
 }
@@ -125,8 +126,8 @@ type Process interface {
 	Device() string
 	// PID is its process, 0 where there is none.
 	PID() int
-	// Used is the memory that it says it has reserved, in bytes by device; nil where
-	// it does not say.
+	// Used is the memory that it says it has reserved, in bytes by device; empty
+	// where it does not say.
 	Used() map[string]uint64
 	Usage() (Usage, error)
 	// Timings fails where the engine does not tell them.

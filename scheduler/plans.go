@@ -1,5 +1,10 @@
 package scheduler
 
+import (
+	"relay/scheduler/placement"
+	"relay/scheduler/ways"
+)
+
 // PlanState is every way in which a model could run, for people.
 type PlanState struct {
 	Model ModelState `json:"model"`
@@ -62,9 +67,47 @@ type RefusedPeer struct {
 	Text   string `json:"text"`
 }
 
-// Plan says how a model could run, and predicts.
+// Plan says how a model could run, and predicts. It is worked out by the peer that
+// is asked, from what it knows of the others.
 func (s *Scheduler) Plan(name string) (PlanState, error) {
-	return PlanState{}, Errorf(Internal, "not yet")
+	v := s.newView()
+	m := v.find(name)
+	if m == nil {
+		return PlanState{}, Errorf(ModelNotFound, "no model %q in this mesh; %s", name, v.names())
+	}
+	plan := PlanState{Model: s.modelState(v, m, s.unfinished(v)), Ways: []PlannedWay{}, Refused: []RefusedPeer{}}
+	plan.Text = plan.Model.Placed
+	current := v.placements[m.uid]
+	model := placement.Model{
+		UID: m.uid, Name: m.shown, CID: m.CID, Bytes: m.size(), Shape: m.shape(), Want: max(1, m.Min, len(current.Peers)), Only: m.Only, Evict: true, Fetch: true,
+	}
+	snapshot := v.snapshot(m, current.leader)
+	for _, o := range placement.Options(model, snapshot) {
+		way := PlannedWay{
+			Peer: o.Peer, Name: o.Name, Way: string(o.Kind), Verdict: o.Verdict.String(), Reason: o.Reason, Text: o.Text, Chosen: o.Chosen, Runs: o.Runs,
+			Memory: memoryOf(o.Parts), Prefill: o.Prefill, Decode: o.Decode, Guessed: o.Guessed, Holds: o.Holds,
+		}
+		if o.FetchSeconds >= 0 {
+			way.Fetch = &o.FetchSeconds
+		}
+		if o.Measured != nil {
+			way.Measured = &MeasuredWay{memoryOf(o.Measured.Parts), o.Measured.Prefill, o.Measured.Decode, o.Measured.LoadMS}
+		}
+		plan.Ways = append(plan.Ways, way)
+	}
+	for _, r := range placement.Reject(model, snapshot) {
+		plan.Refused = append(plan.Refused, RefusedPeer{r.Peer, v.peer[r.Peer].Name, r.Reason, r.Text})
+	}
+	return plan, nil
+}
+
+// memoryOf is what is reserved, by device.
+func memoryOf(parts []ways.Part) []DeviceMemory {
+	list := []DeviceMemory{}
+	for _, p := range parts {
+		list = append(list, DeviceMemory(p))
+	}
+	return list
 }
 
 // Workload is one of this peer's own replicas.

@@ -121,6 +121,10 @@ func TestTwoModelsShareAPeersMemory(t *testing.T) {
 		a := c.peers[0]
 		c.alone(a)
 		c.addModel("first", 3<<30, a)
+		yes := true
+		if _, _, err := a.s.Set("first", SetOptions{Pinned: &yes}); err != nil {
+			t.Fatal(err)
+		}
 		c.pass(10 * time.Second)
 		c.addModel("second", 3<<30, a)
 		c.pass(time.Minute)

@@ -29,12 +29,12 @@ type PeerState struct {
 	Devices []Device          `json:"devices"`
 	Engine  Build             `json:"engine"`
 	// NoEngine is why the peer lends nothing, in a sentence.
-	NoEngine string    `json:"no_engine,omitempty"`
+	NoEngine string `json:"no_engine,omitempty"`
 	// CoresLent are those that models may keep busy; Paused says why its owner has it
 	// lend nothing for now.
-	CoresLent int    `json:"cores_lent"`
-	Paused    string `json:"paused,omitempty"`
-	Link     LinkState `json:"link"`
+	CoresLent int       `json:"cores_lent"`
+	Paused    string    `json:"paused,omitempty"`
+	Link      LinkState `json:"link"`
 	// LastSeen is the seconds since the peer last answered; null if it never did.
 	LastSeen *float64 `json:"last_seen_s"`
 	// Behind is how many records the peer lacked or had older when it was asked;
@@ -175,7 +175,7 @@ func peerState(p *peerView) PeerState {
 	state := PeerState{
 		ID: p.id, Name: p.Name, Role: string(p.Role), Trust: string(p.Trust), State: string(p.State), Self: p.Self,
 		Memory: MemoryState{p.advert.Total, p.advert.Room, p.advert.Lent}, Disk: DiskState{p.advert.DiskTotal, p.advert.DiskFree},
-		Cores: p.advert.Cores, Devices: append([]Device{}, p.advert.Devices...), Engine: p.advert.Engine, NoEngine: p.advert.NoEngine,
+		Cores: p.advert.Cores, CoresLent: p.advert.CoresLent, Paused: p.advert.Paused, Devices: append([]Device{}, p.advert.Devices...), Engine: p.advert.Engine, NoEngine: p.advert.NoEngine,
 		Link:     LinkState{Path: "none", Transport: p.Transport},
 		Cordoned: p.Cordoned, Draining: p.Draining, Labels: map[string]string{},
 	}
@@ -229,6 +229,7 @@ func (s *Scheduler) modelState(v *view, m *modelView, pulls []PullState) ModelSt
 		Args: append([]string{}, m.Args...), Arch: m.Arch, Parameters: m.Parameters, Layers: m.Layers, TrainContext: m.TrainContext,
 		Replicas: []ReplicaState{}, Holders: append([]string{}, v.wholeHolders(m)...),
 		Partly: append([]string{}, v.partHolders(m)...), Pinned: m.Pinned, Pulls: pulls,
+		Min: m.Min, Max: m.Max, Only: m.Only, IdleUnload: m.IdleUnload,
 	}
 	slices.Sort(state.Holders)
 	slices.Sort(state.Partly)
@@ -238,21 +239,28 @@ func (s *Scheduler) modelState(v *view, m *modelView, pulls []PullState) ModelSt
 	switch p, ok := v.placements[m.uid]; {
 	case ok && v.inForce(p):
 		state.Leader = &LeaderState{p.leader, p.version[0]}
-		state.Placed = p.Text
+		state.Placed, state.Asleep = p.Text, p.Asleep && len(p.Peers) == 0
+		for _, k := range p.Parked {
+			state.Parked = append(state.Parked, ParkedState{k.Peer, k.Text})
+		}
 	case ok:
 		state.Placed = fmt.Sprintf("model %q: nobody leads it; its last leader may lead no more", m.shown)
 	}
-	here := s.InFlight()
 	for _, r := range m.replicas {
 		if !v.peer[r.peer].alive() {
 			continue // Its last word, which nobody can rely on any more.
 		}
-		shown := ReplicaState{Peer: r.peer, State: r.State, Device: r.Device, Reason: r.Reason, Message: r.Message, LoadMS: r.LoadMS}
-		if r.peer == s.self {
-			n := here[m.uid]
-			shown.InFlight = &n
+		state.Replicas = append(state.Replicas, ReplicaState{
+			Peer: r.peer, State: r.State, Device: r.Device, Reason: r.Reason, Message: r.Message, LoadMS: r.LoadMS,
+			Way: r.Way, Memory: memoryOf(r.Parts), Stage: r.Stage, Done: r.Done, Total: r.Total,
+		})
+	}
+	for _, l := range s.Workload() {
+		for i := range state.Replicas {
+			if r := &state.Replicas[i]; r.Peer == s.self && l.UID == m.uid {
+				r.InFlight, r.Waiting, r.LastServed, r.Resident = &l.InFlight, &l.Waiting, l.LastServed, l.Resident
+			}
 		}
-		state.Replicas = append(state.Replicas, shown)
 	}
 	return state
 }

@@ -1,9 +1,9 @@
 package scheduler
 
 import (
+	"strings"
 	"sync"
 	"sync/atomic"
-	"strings"
 	"testing"
 	"time"
 )
@@ -132,7 +132,7 @@ func TestAReplicaStopsOnceItIsEmpty(t *testing.T) {
 						return // It lets nothing new in.
 					}
 					within.Add(1)
-					c.pass(time.Millisecond)
+					<-time.After(time.Millisecond)
 					within.Add(-1)
 					lease.Done(nil)
 				}

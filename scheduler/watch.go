@@ -104,7 +104,7 @@ func (w *worker) weigh(r *run, e *engine) {
 func (w *worker) measured(r *run, e *engine) {
 	used := e.process.Used()
 	seen := ways.Seen{Kind: e.way.Kind, CPUExperts: e.way.CPUExperts, Parts: slices.Clone(e.way.Parts), LoadMS: e.load.Milliseconds()}
-	if used != nil {
+	if len(used) > 0 {
 		has := map[string]uint64{}
 		for i, p := range seen.Parts {
 			bytes := used[p.Device]

@@ -95,7 +95,8 @@ type hooks struct {
 
 // lends is what the owner of this machine lends.
 func (m *machine) lends() scheduler.Lend {
-	l := scheduler.Lend{None: m.Lend == "none", Bytes: uint64(m.LendMB) * mib, Reserve: uint64(m.ReserveMB) * mib}
+	l := scheduler.Lend{None: m.Lend == "none", Bytes: uint64(m.LendMB) * mib, Reserve: uint64(m.ReserveMB) * mib,
+		VRAMReserve: uint64(m.VRAMReserveMB) * mib, BusyIgnore: uint64(m.BusyIgnoreMB) * mib, AutoPause: m.AutoPause == "true"}
 	if l.Reserve == 0 {
 		l.Reserve = defaultReserve
 		if total, _, err := llama.HostMemory(); err == nil {
@@ -123,7 +124,7 @@ func (m *machine) findEngine(ctx context.Context) (scheduler.Engine, string) {
 		return nil, sentence(err)
 	}
 	m.log.Info("engine", "build", found.String(), "from", string(found.Source))
-	return scheduler.LlamaEngine{
+	return &scheduler.LlamaEngine{
 		Found: found, RunDir: m.enginesDir(), CacheDir: m.kernelsDir(),
 		Sandbox: llama.SandboxMode(m.Sandbox), Log: m.log.With("part", "engine"),
 	}, ""

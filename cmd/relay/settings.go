@@ -20,6 +20,11 @@ const (
 	mib            = 1 << 20
 	// defaultReserve is the least memory left to the machine's owner, in bytes.
 	defaultReserve = 1 << 30
+	// defaultVRAMReserveMB is what is left free on each GPU for its driver and for
+	// buffers that grow, defaultBusyIgnoreMB what other programs may hold of one
+	// before it is left to them, in MiB.
+	defaultVRAMReserveMB = 512
+	defaultBusyIgnoreMB  = 256
 	// maxMB bounds sizes in MiB, so that they can be counted in bytes: 2^60.
 	maxMB = 1 << 40
 )
@@ -37,7 +42,10 @@ type settings struct {
 	debug     bool
 	// How much models may take of the disk before that is warned of, in bytes.
 	modelsMax, cacheMax uint64
-	flags               remembered // What this command line says: that is kept for the next start.
+	// What is left free on each GPU, and what other programs may hold of one
+	// before it counts as busy, in MiB.
+	VRAMReserveMB, BusyIgnoreMB int64
+	flags                       remembered // What this command line says: that is kept for the next start.
 	remembered
 }
 
@@ -51,6 +59,8 @@ type remembered struct {
 	ReserveMB int64  `json:"reserve_mb,omitempty"`
 	Sandbox   string `json:"sandbox,omitempty"`
 	P2PPort   int    `json:"p2p_port,omitempty"`
+	// AutoPause: what runs on a GPU is unloaded while other programs use it.
+	AutoPause toggle `json:"auto_pause,omitempty"`
 }
 
 // known are the variables of this release and those reserved for later ones.
@@ -116,7 +126,10 @@ func (s *settings) fromEnvironment() error {
 	if env.LendMB, err = number("RELAY_LEND_MB"); err != nil {
 		return err
 	}
-	if env.ReserveMB, err = number("RELAY_VRAM_RESERVE_MB"); err != nil {
+	if s.VRAMReserveMB, err = numberOr("RELAY_VRAM_RESERVE_MB", defaultVRAMReserveMB); err != nil {
+		return err
+	}
+	if s.BusyIgnoreMB, err = numberOr("RELAY_BUSY_IGNORE_MB", defaultBusyIgnoreMB); err != nil {
 		return err
 	}
 	if s.modelsMax, err = diskCap("RELAY_MODELS_MAX"); err != nil {
@@ -152,6 +165,20 @@ func number(name string) (int64, error) {
 	return n, nil
 }
 
+// numberOr is a number in the environment that may be 0, or what counts where
+// none is there.
+func numberOr(name string, otherwise int64) (int64, error) {
+	text := os.Getenv(name)
+	if text == "" {
+		return otherwise, nil
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || n < 0 || n > maxMB {
+		return 0, &usageError{fmt.Sprintf("%s=%s: it takes a whole number from 0 to %d", name, text, maxMB)}
+	}
+	return n, nil
+}
+
 // over fills in what is not said from what counts less.
 func (r remembered) over(earlier remembered) remembered {
 	if r.Name == "" {
@@ -169,6 +196,9 @@ func (r remembered) over(earlier remembered) remembered {
 	}
 	if r.Sandbox == "" {
 		r.Sandbox = earlier.Sandbox
+	}
+	if r.AutoPause == "" {
+		r.AutoPause = earlier.AutoPause
 	}
 	r.P2PPort = earlier.P2PPort
 	return r

@@ -16,9 +16,11 @@ func TestSettingsThatCount(t *testing.T) {
 	}{
 		"a flag": {remembered{LendMB: 5}, remembered{}, nil, remembered{LendMB: 5}, remembered{LendMB: 5}},
 		"the environment": {remembered{}, remembered{}, map[string]string{"RELAY_LEND_MB": "7", "RELAY_VRAM_RESERVE_MB": "9", "RELAY_SANDBOX": "off"},
-			remembered{LendMB: 7, ReserveMB: 9, Sandbox: "off"}, remembered{}},
+			remembered{LendMB: 7, Sandbox: "off"}, remembered{}},
 		"what was kept": {remembered{}, remembered{Lend: "none", LendCores: 3, P2PPort: 8421}, nil,
 			remembered{Lend: "none", LendCores: 3, P2PPort: 8421}, remembered{Lend: "none", LendCores: 3, P2PPort: 8421}},
+		"a pause that was kept": {remembered{}, remembered{AutoPause: toggleOn}, nil, remembered{AutoPause: toggleOn}, remembered{AutoPause: toggleOn}},
+		"no pause any more":     {remembered{AutoPause: toggleOff}, remembered{AutoPause: toggleOn}, nil, remembered{AutoPause: toggleOff}, remembered{AutoPause: toggleOff}},
 		"auto over the environment": {remembered{Lend: "auto"}, remembered{}, map[string]string{"RELAY_LEND_MB": "7"},
 			remembered{Lend: "auto"}, remembered{Lend: "auto"}},
 		"auto over what was kept": {remembered{Lend: "auto"}, remembered{LendMB: 3}, nil, remembered{Lend: "auto"}, remembered{Lend: "auto"}},
@@ -65,6 +67,45 @@ func TestSizesAreBounded(t *testing.T) {
 	m := machine{settings: settings{remembered: remembered{LendMB: maxMB}}}
 	if got := m.lends().Bytes; got != 1<<60 {
 		t.Errorf("%d bytes", got)
+	}
+}
+
+// What is not typed right is refused by its name; 0 is a number.
+func TestSettingsOfGPUs(t *testing.T) {
+	t.Setenv("RELAY_STATE_DIR", t.TempDir())
+	for _, c := range []struct {
+		reserve, ignore         string
+		wantReserve, wantIgnore int64
+		fault                   string
+	}{
+		{"", "", 512, 256, ""}, {"0", "0", 0, 0, ""}, {"1024", "64", 1024, 64, ""},
+		{"-1", "", 0, 0, "RELAY_VRAM_RESERVE_MB=-1"}, {"", "much", 0, 0, "RELAY_BUSY_IGNORE_MB=much"}, {"", "1099511627777", 0, 0, "RELAY_BUSY_IGNORE_MB"},
+		{"1.5", "", 0, 0, "RELAY_VRAM_RESERVE_MB=1.5"},
+	} {
+		t.Setenv("RELAY_VRAM_RESERVE_MB", c.reserve)
+		t.Setenv("RELAY_BUSY_IGNORE_MB", c.ignore)
+		var s settings
+		var usage *usageError
+		err := s.fromEnvironment()
+		if c.fault != "" && (!errors.As(err, &usage) || !strings.Contains(err.Error(), c.fault)) ||
+			c.fault == "" && (err != nil || s.VRAMReserveMB != c.wantReserve || s.BusyIgnoreMB != c.wantIgnore) {
+			t.Errorf("%q %q: %d %d %v", c.reserve, c.ignore, s.VRAMReserveMB, s.BusyIgnoreMB, err)
+		}
+	}
+}
+
+func TestAutoPauseFlag(t *testing.T) {
+	for arg, want := range map[string]string{"--auto-pause": "true", "--auto-pause=true": "true", "--auto-pause=false": "false", "--auto-pause=0": "false", "": ""} {
+		f := newUp().Flags()
+		if err := f.Parse(strings.Fields(arg)); err != nil {
+			t.Error(err)
+		}
+		if got := f.Lookup("auto-pause").Value.String(); got != want {
+			t.Errorf("%q: %q, want %q", arg, got, want)
+		}
+	}
+	if err := newUp().Flags().Parse([]string{"--auto-pause=maybe"}); err == nil {
+		t.Error("maybe was taken")
 	}
 }
 

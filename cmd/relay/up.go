@@ -30,8 +30,8 @@ func newUp() *cobra.Command {
 		Use:   "up [--join INVITE]",
 		Short: "Run this machine's peer in the foreground",
 		Long: "Run this machine's peer in the foreground. The first start founds a mesh, or joins one\n" +
-			"with --join. --name, --lend, --lend-mb, --lend-cores, --reserve-mb and --sandbox are\n" +
-			"remembered for the next start; what the environment says is not.",
+			"with --join. --name, --lend, --lend-mb, --lend-cores, --reserve-mb, --auto-pause and --sandbox\n" +
+			"are remembered for the next start; what the environment says is not.",
 		Args: exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			warnUnknown(os.Environ(), cmd.ErrOrStderr())
@@ -53,6 +53,7 @@ func newUp() *cobra.Command {
 	f.Int64Var(&s.flags.LendMB, "lend-mb", 0, "lend at most that many MiB, of what is free less the reserve")
 	f.IntVar(&s.flags.LendCores, "lend-cores", 0, "cores that one engine may use (default half)")
 	f.Int64Var(&s.flags.ReserveMB, "reserve-mb", 0, "MiB to leave free for this machine's owner (default a tenth, at least 1024)")
+	f.VarPF(&s.flags.AutoPause, "auto-pause", "", "unload what runs on a GPU while other programs use it, and come back").NoOptDefVal = "true"
 	f.StringVar(&s.flags.Sandbox, "sandbox", "", "auto, require or off: whether engines run in a sandbox")
 	return cmd
 }

@@ -81,7 +81,7 @@ func check(t *testing.T, h Header, ctx, slots int) {
 	if h.Arch == "" || h.Kind == "" || h.TensorBytes > h.FileBytes || h.Layers > maxLayers || h.Vocab > maxArray || h.Params > 8*h.TensorBytes {
 		t.Errorf("%+v", h)
 	}
-	m, err := h.Memory(ctx, slots)
+	m, err := h.Memory(Serving{Context: ctx, Slots: slots})
 	if err != nil {
 		return
 	}
@@ -89,7 +89,7 @@ func check(t *testing.T, h Header, ctx, slots int) {
 		t.Errorf("%+v", m)
 	}
 	// More takes no less: where it did, a product went beyond its 64 bits.
-	if more, err := h.Memory(2*ctx, slots); err == nil && (more.KV < m.KV || more.Compute < m.Compute || more.Weights != m.Weights) {
+	if more, err := h.Memory(Serving{Context: 2 * ctx, Slots: slots}); err == nil && (more.KV < m.KV || more.Compute < m.Compute || more.Weights != m.Weights) {
 		t.Errorf("%d tokens take %+v, and twice as many %+v", ctx, m, more)
 	}
 }
@@ -210,7 +210,7 @@ func TestModels(t *testing.T) {
 			continue
 		}
 		check(t, h, 256, 2)
-		if _, err := h.Memory(256, 2); err != nil {
+		if _, err := h.Memory(Serving{Context: 256, Slots: 2}); err != nil {
 			t.Errorf("%s: %v", h.Arch, err)
 		}
 		kinds[h.Kind]++

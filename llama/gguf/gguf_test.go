@@ -97,7 +97,7 @@ func TestMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range []struct{ ctx, slots int }{{256, 1}, {512, 2}, {2048, 4}} {
-		m, err := h.Memory(c.ctx, c.slots)
+		m, err := h.Memory(Serving{Context: c.ctx, Slots: c.slots})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -109,11 +109,11 @@ func TestMemory(t *testing.T) {
 		}
 	}
 	for _, c := range []struct{ ctx, slots int }{{0, 1}, {1, 0}, {-1, -1}, {1 << 30, 4}} {
-		if m, err := h.Memory(c.ctx, c.slots); err == nil {
+		if m, err := h.Memory(Serving{Context: c.ctx, Slots: c.slots}); err == nil {
 			t.Errorf("%+v: %+v", c, m)
 		}
 	}
-	if _, err := (Header{}).Memory(1, 1); err == nil {
+	if _, err := (Header{}).Memory(Serving{Context: 1, Slots: 1}); err == nil {
 		t.Error("no file, and yet an estimate")
 	}
 }

@@ -202,3 +202,12 @@ func guarded(f func() error) (err error) {
 	}()
 	return f()
 }
+
+// number is a number of the model's architecture.
+func (h Header) number(key string) (uint64, bool) {
+	v, ok := h.file.Header.MetadataKV.Get(h.Arch + key)
+	if !ok {
+		return 0, false
+	}
+	return whole(v.Value)
+}

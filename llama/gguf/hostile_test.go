@@ -65,7 +65,7 @@ func TestReadKeysExactly(t *testing.T) {
 		within(t, func() {
 			h, err := inMemory(models()[0].Without("llama.block_count").With(key, uint64(1<<39)).Bytes())
 			if err == nil {
-				_, err = h.Memory(256, 1)
+				_, err = h.Memory(Serving{Context: 256, Slots: 1})
 			}
 			if h.Layers != 0 || err != nil && !errors.Is(err, ErrInvalid) {
 				t.Errorf("%q: %d layers, %v", key, h.Layers, err)
@@ -98,7 +98,7 @@ func TestReadWrongTypes(t *testing.T) {
 			for _, f := range []gguftest.File{models()[0], models()[13], models()[16]} {
 				h, err := inMemory(f.With(key, v).Bytes())
 				if err == nil {
-					_, err = h.Memory(256, 1)
+					_, err = h.Memory(Serving{Context: 256, Slots: 1})
 				}
 				if err != nil && !errors.Is(err, ErrInvalid) {
 					t.Errorf("%s is %v: %v", key, v, err)
@@ -238,7 +238,7 @@ func TestReadLongHeaders(t *testing.T) {
 			})
 			if c.text == "" {
 				within(t, func() {
-					if _, err := h.Memory(256, 1); err != nil {
+					if _, err := h.Memory(Serving{Context: 256, Slots: 1}); err != nil {
 						t.Error(err)
 					}
 				})
@@ -301,12 +301,12 @@ func TestMemoryDoesNotWrap(t *testing.T) {
 		if err != nil {
 			t.Fatal(name, err)
 		}
-		if m, err := h.Memory(math.MaxInt32/maxSlots, maxSlots); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "than any machine has") {
+		if m, err := h.Memory(Serving{Context: math.MaxInt32 / maxSlots, Slots: maxSlots}); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "than any machine has") {
 			t.Errorf("%s: %+v %v", name, m, err)
 		}
 		last := uint64(0)
 		for ctx := 1; ctx < math.MaxInt32/maxSlots; ctx *= 2 {
-			m, err := h.Memory(ctx, maxSlots)
+			m, err := h.Memory(Serving{Context: ctx, Slots: maxSlots})
 			if err != nil {
 				break
 			}
@@ -324,7 +324,7 @@ func TestMemoryDoesNotWrap(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := h.Memory(131072, 64)
+	m, err := h.Memory(Serving{Context: 131072, Slots: 64})
 	if want := uint64(2 * 126 * 8 * 128 * 2 * 131072 * 64); err != nil || m.KV != want {
 		t.Errorf("%+v, not %d: %v", m, want, err)
 	}
@@ -337,24 +337,24 @@ func TestMemoryOfProjector(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := h.Memory(512, 1)
+	m, err := h.Memory(Serving{Context: 512, Slots: 1})
 	if err != nil || h.Kind != KindProjector || m.KV != 0 || m.Weights < h.TensorBytes || m.Weights > h.TensorBytes+1<<16 || m.Compute > 64<<20 {
 		t.Errorf("%s %+v: %v", h.Kind, m, err)
 	}
-	if other, err := h.Memory(4096, 8); err != nil || other != m {
+	if other, err := h.Memory(Serving{Context: 4096, Slots: 8}); err != nil || other != m {
 		t.Errorf("with more context %+v, not %+v: %v", other, m, err)
 	}
 	h, err = inMemory(f.With("clip.vision.image_size", uint32(1<<13)).With("clip.vision.patch_size", uint32(1)).Bytes())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if m, err := h.Memory(512, 1); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "than any machine has") {
+	if m, err := h.Memory(Serving{Context: 512, Slots: 1}); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "than any machine has") {
 		t.Errorf("an image of 64 million patches: %+v %v", m, err)
 	}
 	for _, key := range []string{"clip.vision.patch_size", "clip.vision.projector.scale_factor"} {
 		h, err = inMemory(f.With("clip.projector_type", "idefics3").With(key, uint32(0)).Bytes())
 		if err == nil {
-			_, err = h.Memory(512, 1)
+			_, err = h.Memory(Serving{Context: 512, Slots: 1})
 		}
 		if !errors.Is(err, ErrInvalid) {
 			t.Errorf("%s is 0: %v", key, err)

@@ -38,7 +38,7 @@ func TestReadParts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want, err := whole.Memory(512, 2)
+	want, err := whole.Memory(Serving{Context: 512, Slots: 2})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +65,7 @@ func TestReadParts(t *testing.T) {
 			if !equal(got, whole) {
 				t.Errorf("%s:\ngot  %+v\nwant %+v", path, got, whole)
 			}
-			m, err := h.Memory(512, 2)
+			m, err := h.Memory(Serving{Context: 512, Slots: 2})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -117,8 +117,8 @@ func TestReadPartsKeys(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, _ := h.Memory(256, 1)
-	if m, err := want.Memory(256, 1); err != nil || h.Layers != 2 || h.Name != "m" || m.KV == 0 || m.KV != got.KV {
+	got, _ := h.Memory(Serving{Context: 256, Slots: 1})
+	if m, err := want.Memory(Serving{Context: 256, Slots: 1}); err != nil || h.Layers != 2 || h.Name != "m" || m.KV == 0 || m.KV != got.KV {
 		t.Errorf("%+v %+v, not %+v: %v", h, got, m, err)
 	}
 }

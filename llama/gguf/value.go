@@ -199,8 +199,11 @@ func (w *walk) textOf(key string) string {
 }
 
 // number is the whole number of a key. Numbers that are not kept are none.
-func (w *walk) number(key string) (n uint64, ok bool) {
-	switch v := w.get(key).(type) {
+func (w *walk) number(key string) (n uint64, ok bool) { return whole(w.get(key)) }
+
+// whole is a value of any type of whole numbers, none of which is negative here.
+func whole(value any) (n uint64, ok bool) {
+	switch v := value.(type) {
 	case uint8:
 		return uint64(v), true
 	case int8:

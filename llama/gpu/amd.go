@@ -169,9 +169,11 @@ func inOrder(cards []card) []card {
 	return cards[:min(len(cards), maxCards)]
 }
 
-// decode reads the first JSON value of an answer; warnings may stand before it.
+// decode reads the first JSON value of an answer. A few lines of warnings may
+// stand before it.
 func decode(out string, into any) bool {
-	for {
+	const most = 16
+	for range most {
 		start := strings.IndexAny(out, "{[")
 		if start < 0 {
 			return false
@@ -185,4 +187,5 @@ func decode(out string, into any) bool {
 		}
 		out = rest
 	}
+	return false
 }

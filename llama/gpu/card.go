@@ -21,8 +21,9 @@ type card struct {
 	// nothing unless inUse.
 	total, used, free uint64
 	inUse             bool
-	unified           bool // The tool has no figures for it, as for GPUs without memory of their own.
-	divided           bool // By MIG, into parts that each count as a GPU.
+	unified           bool   // The tool has no figures for it, as for GPUs without memory of their own.
+	divided           bool   // By MIG, into parts that each count as a GPU.
+	trouble           string // What the tool says where it has no figures and should.
 }
 
 // process is a program that a tool shows on a card.

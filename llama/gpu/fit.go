@@ -22,7 +22,8 @@ func (p Probe) fit(cards []card, processes []process) []GPU {
 		var c card
 		n, sure := found[i]
 		if sure {
-			c = cards[n]
+			// Whoever hides a GPU from CUDA does not want it used by other ways.
+			c, g.Unusable = cards[n], hides(hidden[n])
 			g.UUID = c.uuid
 		}
 		switch {
@@ -35,10 +36,6 @@ func (p Probe) fit(cards []card, processes []process) []GPU {
 			// The engine counts what it took itself as it looked.
 			g.Free = min(c.free, g.Total)
 			g.Foreign, g.ForeignKnown = c.used-min(c.used, p.held(l.ID, c.uuid, processes)), true
-		case sure && !g.Known && c.total > 0:
-			g.Note = "what is free of its memory is not known"
-		case !g.Known:
-			g.Note = "its memory is not known"
 		}
 		list = append(list, g)
 	}
@@ -107,7 +104,7 @@ func alike(a, b string) bool { return plain(a) == plain(b) && plain(a) != "" }
 // mayBe says whether a listed GPU may be the card by all that is known of both.
 func mayBe(l Listed, c card) bool {
 	switch b := backend(l.ID); {
-	case c.maker == nvidia && (b == "ROCm" || b == "MTL"), c.maker == amd && (b == "CUDA" || b == "MTL"), c.divided:
+	case c.maker == nvidia && (b == "ROCm" || b == "MTL"), c.maker == amd && (b == "CUDA" || b == "MTL"), c.divided, c.trouble != "":
 		return false
 	case c.name != "" && !alike(l.Name, c.name):
 		return false
@@ -276,9 +273,11 @@ func (p Probe) rest(listed []Listed, same []int, found map[int]int, hidden map[i
 		}
 		switch {
 		case hidden[n] != "":
-			g.Unusable = hidden[n] + " hides it"
+			g.Unusable = hides(hidden[n])
 		case p.NoEngine != "":
 			g.Unusable = p.NoEngine
+		case c.trouble != "":
+			g.Unusable = "nvidia-smi says of it: " + c.trouble
 		case c.divided:
 			g.Unusable = "it is divided by MIG, and the engine lists none of its parts"
 		default:
@@ -287,6 +286,13 @@ func (p Probe) rest(listed []Listed, same []int, found map[int]int, hidden map[i
 		list = append(list, g)
 	}
 	return list
+}
+
+func hides(variable string) string {
+	if variable == "" {
+		return ""
+	}
+	return variable + " hides it"
 }
 
 // mayBeListed: one of the listed GPUs of which it is not sure which card it is

@@ -22,8 +22,6 @@ type GPU struct {
 	// Unusable is why nothing can be placed on it, as part of a sentence; ""
 	// where it can.
 	Unusable string
-	// Note is what else a person should know of it, as part of a sentence.
-	Note string
 }
 
 // Own is what relay's own engines take of the GPUs, so that it is not held for

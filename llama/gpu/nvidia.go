@@ -79,8 +79,11 @@ func parseNvidia(out string, fields []string) []card {
 			case fieldMIG:
 				c.divided = v == "Enabled"
 			case fieldTotal:
-				c.total, _ = mebibytes(v)
-				c.unified = unsupported(v)
+				var known bool
+				c.total, known = mebibytes(v)
+				if c.unified = unsupported(v); !known && !c.unified {
+					c.trouble = strings.Trim(v, "[]")
+				}
 			case fieldUsed:
 				c.used, hasUsed = mebibytes(v)
 			case fieldFree:

@@ -61,7 +61,7 @@ func TestParseNvidia(t *testing.T) {
 	}
 	// Trouble is not the same as having no memory of its own.
 	lost := parseNvidia(recorded(t, "nvidia_lost.csv"), allFields)
-	if len(lost) != 2 || lost[1].unified || lost[1].inUse || lost[1].name != "NVIDIA RTX A5000" {
+	if len(lost) != 2 || lost[1].unified || lost[1].inUse || lost[1].trouble != "GPU requires reset" || lost[0].trouble != "" || lost[1].name != "NVIDIA RTX A5000" {
 		t.Errorf("%+v", lost)
 	}
 	for _, nothing := range []string{"", "No devices were found\n", "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.\n", "a, b, c, d, e, f, g\n", "-1,,,,,,x\n"} {
@@ -93,7 +93,10 @@ func TestAskNvidiaForLess(t *testing.T) {
 		"NVIDIA-SMI has failed": 1,
 	} {
 		n := 0
-		_, cards, err := askNvidia(t.Context(), func(context.Context, string, ...string) (string, error) { n++; return said, errors.New("exit status 9") })
+		_, cards, err := askNvidia(t.Context(), func(context.Context, string, ...string) (string, error) {
+			n++
+			return said, errors.New("exit status 9")
+		})
 		if err == nil || !strings.Contains(err.Error(), said) || cards != nil || n != calls {
 			t.Errorf("%q: %v, %v after %d calls", said, cards, err, n)
 		}

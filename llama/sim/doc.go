@@ -7,3 +7,9 @@
 // same, and one can go on where another stopped. It never computes with a model,
 // never reads a file, and is never what relay uses unless it is asked for by name.
 package sim
+
+// Version and Commit are what it says that it stands in for.
+const (
+	Version = "0.4.0-dev"
+	Commit  = "80fb11a"
+)

@@ -45,13 +45,15 @@ var (
 
 // generate computes one task in the slot it is given. each sees every piece as
 // it comes; silent is called now and then while there is nothing to see.
-func (s *Server) generate(ctx context.Context, t task, slot int, f *Fault, each func(piece) error, silent func() error) (answer, error) {
-	a := answer{task: t, slot: slot}
+func (s *Server) generate(ctx context.Context, t task, slot int, f *Fault, each func(piece) error, silent func() error) (a answer, err error) {
+	a = answer{task: t, slot: slot}
 	began := time.Now()
 	if err := pause(ctx, perToken(s.opt.PrefillRate, len(t.ids)), silent); err != nil {
 		return a, err
 	}
 	a.prefillTime = time.Since(began)
+	s.worked(work{promptTokens: len(t.ids), promptTime: a.prefillTime})
+	defer func() { s.worked(work{tokens: len(a.pieces), time: a.decode}) }()
 	began = time.Now()
 
 	c := newChain(t.seed)

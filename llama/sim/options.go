@@ -25,6 +25,8 @@ type Options struct {
 	// PrefillRate and DecodeRate are the speeds of one slot in tokens per
 	// second; 0 means no waiting at all.
 	PrefillRate, DecodeRate float64
+	// Metrics says whether /metrics tells the counters.
+	Metrics bool
 	// Seed decides, with the ids so far, every next token.
 	Seed uint64
 	// Faults are in force from the start; see ParseFault.

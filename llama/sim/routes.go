@@ -14,9 +14,7 @@ const maxBody = 64 << 20
 func (s *Server) Handler() http.Handler {
 	get := map[string]http.HandlerFunc{
 		"/health": s.health, "/v1/health": s.health, "/models": s.models, "/v1/models": s.models, "/props": s.props,
-		"/metrics": func(w http.ResponseWriter, _ *http.Request) {
-			writeError(w, unsupported("metrics endpoint", "--metrics"))
-		},
+		"/metrics":   s.metrics,
 		"/slots":     func(w http.ResponseWriter, _ *http.Request) { writeError(w, unsupported("slots endpoint", "--slots")) },
 		"/sim/state": s.showState,
 	}
@@ -81,7 +79,7 @@ func (s *Server) props(w http.ResponseWriter, _ *http.Request) {
 		{"default_generation_settings", object{{"params", settings(task{max: -1}, false, false)}, {"n_ctx", s.opt.Context}}},
 		{"total_slots", s.opt.Slots}, {"model_alias", s.opt.Model}, {"model_ftype", "F16"}, {"model_path", ""},
 		{"modalities", object{{"vision", false}, {"video", false}, {"audio", false}}},
-		{"media_marker", "<__media__>"}, {"endpoint_slots", false}, {"endpoint_props", false}, {"endpoint_metrics", false},
+		{"media_marker", "<__media__>"}, {"endpoint_slots", false}, {"endpoint_props", false}, {"endpoint_metrics", s.opt.Metrics},
 		{"ui", false}, {"ui_settings", object{}}, {"chat_template", chatTemplate},
 		{"chat_template_caps", object{
 			{"supports_object_arguments", false}, {"supports_parallel_tool_calls", false}, {"supports_preserve_reasoning", false},

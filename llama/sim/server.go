@@ -26,6 +26,7 @@ type Server struct {
 	mu       sync.Mutex
 	faults   []Fault
 	state    State
+	work     work
 	changed  chan struct{}
 }
 

@@ -189,6 +189,17 @@ func TestKeptWay(t *testing.T) {
 	}
 }
 
+// Of what runs in a way that nobody knows the likeliest is said, whatever is
+// looked at after it.
+func TestUnknownWayIsCPU(t *testing.T) {
+	s := placement.Snapshot{Peers: []placement.Peer{peer("attic", 1, 0, ready), peer("den", 64, 64, card("CUDA0", 24, 24))}}
+	plan := placement.Place(placement.Model{Name: "qwen", Shape: layered, Want: 2}, s)
+	want := []ways.Part{{Device: ways.HostID, Layers: 11, Bytes: layered.CPU()}}
+	if len(plan.Orders) != 2 || plan.Orders[0].Way.Kind != ways.CPU || !slices.Equal(plan.Orders[0].Way.Parts, want) || plan.Orders[1].Way.Kind != ways.OneGPU {
+		t.Errorf("%+v", plan.Orders)
+	}
+}
+
 func TestLessThanNoneIsNone(t *testing.T) {
 	plan := placement.Place(placement.Model{Name: "qwen", Want: -1}, placement.Snapshot{Peers: []placement.Peer{peer("attic", 16, 16, ready, leaves)}})
 	if len(plan.Orders) > 0 || plan.Reason != "" {

@@ -15,9 +15,9 @@ const (
 	gib = 1 << 30
 )
 
-// Mesh is n peers, most of them up: laptops, desktops with a GPU, and machines
-// with several. Some hold the file of the model that they are seen for, some run
-// it; something else runs on each.
+// Mesh is n peers, at most 1000, most of them up: laptops, desktops with a GPU,
+// and machines with several. Some hold the file of the model that they are seen
+// for, and none runs it; something else runs on each.
 func Mesh(seed uint64, n int) placement.Snapshot {
 	r := rand.New(rand.NewPCG(seed, 1))
 	s := placement.Snapshot{Peers: make([]placement.Peer, n)}
