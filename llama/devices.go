@@ -124,7 +124,7 @@ func (l Listing) Look(ctx context.Context, own Own) (devices []Device, troubles 
 // Devices lists and looks at once: GPUs first, host memory last. Without a GPU
 // there is host memory alone.
 func (e Engine) Devices(ctx context.Context, own Own) ([]Device, error) {
-	l, err := e.List(ctx)
+	l, err := e.List(ctx, Listing{})
 	if err != nil {
 		return nil, err
 	}
