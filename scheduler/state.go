@@ -107,6 +107,8 @@ type ModelState struct {
 	// word for that where it does not.
 	Placed string `json:"placed"`
 	Reason string `json:"reason,omitempty"`
+	// Final: nothing but a person changes that it runs nowhere.
+	Final bool `json:"final,omitempty"`
 }
 
 // RootState is one further content of a model.
@@ -241,7 +243,7 @@ func (s *Scheduler) modelState(v *view, m *modelView, pulls []PullState) ModelSt
 	switch p, ok := v.placements[m.uid]; {
 	case ok && v.inForce(p):
 		state.Leader = &LeaderState{p.leader, p.version[0]}
-		state.Placed, state.Reason, state.Asleep = p.Text, p.Reason, p.Asleep && len(p.Peers) == 0
+		state.Placed, state.Reason, state.Final, state.Asleep = p.Text, p.Reason, p.Final, p.Asleep && len(p.Peers) == 0
 		for _, k := range p.Parked {
 			state.Parked = append(state.Parked, ParkedState{k.Peer, k.Text})
 		}
