@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"math"
 	"path/filepath"
+	"strings"
 
 	"relay/llama"
 	"relay/llama/gguf"
@@ -74,8 +75,8 @@ func (e *LlamaEngine) Start(ctx context.Context, l Launch) (Process, error) {
 		}
 	}
 	p, err := e.Found.Start(ctx, spec)
-	if err != nil {
-		return nil, err
+	if err != nil { // Whoever shows it names the model.
+		return nil, &Error{Why: ReasonOf(err), Message: strings.TrimPrefix(err.Error(), fmt.Sprintf("model %q: ", spec.Name)), Err: err}
 	}
 	return llamaProcess{p}, nil
 }
