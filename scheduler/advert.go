@@ -219,6 +219,7 @@ func (a *advertiser) findDevices(ctx context.Context, own owned) {
 			continue // It is measured more often.
 		}
 		d.ID, d.Name, d.Kind = bounded(d.ID, membership.MaxNameLength), bounded(d.Name, maxModelName), bounded(d.Kind, maxModelName)
+		d.ForeignKnown = d.ForeignKnown && !own.starting[d.ID]
 		d.Busy = bounded(a.judge(d, now.Mono), maxSentence)
 		a.devices = append(a.devices, d)
 	}

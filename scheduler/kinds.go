@@ -283,6 +283,9 @@ type Placement struct {
 	// is to do it now.
 	Restart uint64 `cbor:"11,keyasint,omitempty"`
 	Turn    string `cbor:"12,keyasint,omitempty"`
+	// Served is of what is to be served: what failed under another definition is tried
+	// again.
+	Served string `cbor:"13,keyasint,omitempty"`
 }
 
 // way is how a peer is to run it.
@@ -503,7 +506,7 @@ func (p Placement) check() error {
 	if len(p.Peers) > maxListed || len(p.Was) > maxListed || len(p.Text) > maxSentence || len(p.Reason) > maxModelName {
 		return fmt.Errorf("%w: a field is too long", errForm)
 	}
-	if len(p.Ways) > len(p.Peers) || len(p.Parked) > maxListed || p.Extra < 0 || p.Extra > maxListed || len(p.Turn) > maxModelName {
+	if len(p.Ways) > len(p.Peers) || len(p.Parked) > maxListed || p.Extra < 0 || p.Extra > maxListed || len(p.Turn) > maxModelName || len(p.Served) > maxModelName {
 		return fmt.Errorf("%w: a field is out of range", errForm)
 	}
 	for _, id := range slices.Concat(p.Peers, p.Was) {

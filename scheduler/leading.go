@@ -3,6 +3,7 @@ package scheduler
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -27,7 +28,8 @@ type leading struct {
 	setbacks *setback.Book
 	demand   *demand.Book
 	soft     map[replicaKey]softRefusal
-	drained  map[string]time.Time // Since when a peer is drained; by peer.
+	retried  map[replicaKey]record.Version // The reports of failures after which a new order was written.
+	drained  map[string]time.Time          // Since when a peer is drained; by peer.
 	adopted  map[string]leadership.Fence
 
 	mu    sync.Mutex
@@ -44,12 +46,13 @@ type ask struct {
 type softRefusal struct {
 	version record.Version // Of the replica record that told it.
 	until   time.Time
+	reason  string
 	text    string
 }
 
 func newLeading(s *Scheduler) *leading {
 	return &leading{
-		s: s, setbacks: setback.New(), demand: demand.New(), soft: map[replicaKey]softRefusal{},
+		s: s, setbacks: setback.New(), demand: demand.New(), soft: map[replicaKey]softRefusal{}, retried: map[replicaKey]record.Version{},
 		drained: map[string]time.Time{}, adopted: map[string]leadership.Fence{},
 	}
 }
@@ -77,11 +80,9 @@ func (l *leading) decide(v *view) {
 	alive := func(uid string) bool { return v.model[uid] != nil }
 	l.setbacks.Keep(alive)
 	l.demand.Keep(alive)
-	for key := range l.soft {
-		if !alive(key.uid) {
-			delete(l.soft, key)
-		}
-	}
+	gone := func(key replicaKey) bool { return !alive(key.uid) || v.peer[key.peer] == nil }
+	maps.DeleteFunc(l.soft, func(key replicaKey, _ softRefusal) bool { return gone(key) })
+	maps.DeleteFunc(l.retried, func(key replicaKey, _ record.Version) bool { return gone(key) })
 }
 
 func actsFor(uid string, asked []ask) (acts []Act) {
@@ -136,6 +137,9 @@ func (l *leading) adopt(v *view, m *modelView, claim leadership.Fence) {
 	}
 	l.setbacks.Forget(m.uid)
 	l.demand.Adopt(m.uid, demand.Past{Asleep: current.Asleep, Extra: current.Extra})
+	if current.Served != servedKey(m.Model) {
+		return // What failed was another definition.
+	}
 	for _, p := range current.Parked {
 		l.setbacks.Adopt(setback.Key{Peer: p.Peer, UID: m.uid}, p)
 	}
@@ -145,6 +149,10 @@ func (l *leading) adopt(v *view, m *modelView, claim leadership.Fence) {
 func (l *leading) order(v *view, m *modelView, claim leadership.Fence, now time.Time, acts []Act) {
 	current, known := v.placements[m.uid]
 	l.hear(v, m, now)
+	served := servedKey(m.Model)
+	if current.Served != served {
+		l.setbacks.Forget(m.uid)
+	}
 	restart := current.Restart
 	for _, act := range acts {
 		switch act {
@@ -165,14 +173,14 @@ func (l *leading) order(v *view, m *modelView, claim leadership.Fence, now time.
 	})
 	past := l.demand.Past(m.uid)
 	order := Placement{Text: bounded(plan.Text, maxSentence), Reason: plan.Reason, Evict: want.Evict, Asleep: past.Asleep, Extra: past.Extra,
-		Final: plan.Final, Parked: bounded64(l.setbacks.Parked(m.uid)), Restart: restart, Turn: turn}
-	for _, o := range plan.Orders {
+		Final: plan.Final, Parked: bounded64(l.setbacks.Parked(m.uid)), Restart: restart, Turn: turn, Served: served}
+	for _, o := range plan.Orders[:min(len(plan.Orders), maxListed)] {
 		order.Peers, order.Ways = append(order.Peers, o.Peer), append(order.Ways, o.Way)
 	}
 	sequence := uint64(0)
 	if known && current.leader == l.s.self && current.fence() == claim {
 		sequence = current.version[2] + 1
-		if sameOrder(current.Placement, order) && !l.again(m, order.Peers) {
+		if sameOrder(current.Placement, order) && len(l.again(m, order.Peers)) == 0 {
 			return
 		}
 	}
@@ -184,18 +192,21 @@ func (l *leading) order(v *view, m *modelView, claim leadership.Fence, now time.
 		l.s.log.Warn("placement not written", "model", m.shown, "error", err)
 		return
 	}
+	for _, r := range l.again(m, order.Peers) {
+		l.retried[replicaKey{r.peer, m.uid}] = r.version
+	}
 	l.s.log.Info("placed", "model", m.shown, "epoch", claim.Epoch, "text", plan.Text)
 }
 
 // bounded64 bounds what is kept of parked peers by what a record may list.
 func bounded64(list []setback.Parked) []setback.Parked { return list[:min(len(list), maxListed)] }
 
-// sameOrder says whether an order is no news. Its sentence, and what is predicted,
-// may change while nothing else does; that others may be unloaded counts while
-// something is to start.
+// sameOrder says whether an order is no news. Its sentence, what is predicted, and
+// whether others may be unloaded for it, may change while nothing else does: a peer
+// that has no room without that says so, and gets a new order.
 func sameOrder(a, b Placement) bool {
 	if !slices.Equal(a.Peers, b.Peers) || a.Reason != b.Reason || a.Asleep != b.Asleep || a.Final != b.Final || a.Extra != b.Extra ||
-		a.Restart != b.Restart || a.Turn != b.Turn || len(a.Parked) != len(b.Parked) {
+		a.Restart != b.Restart || a.Turn != b.Turn || a.Served != b.Served || len(a.Parked) != len(b.Parked) {
 		return false
 	}
 	for i, w := range b.Ways {
@@ -227,6 +238,7 @@ func (l *leading) want(v *view, m *modelView, s placement.Snapshot, now time.Tim
 	if most == 0 {
 		most = max(m.Min, holders, 1) // Load alone has no files fetched unless that was said.
 	}
+	most = min(most, maxListed)
 	return l.demand.Look(m.uid, demand.Policy{Min: m.Min, Max: most, Pinned: m.Pinned}, running, ready, now)
 }
 
@@ -265,18 +277,23 @@ func mayFetch(m Model, s placement.Snapshot, want demand.Want) bool {
 	})
 }
 
-// again says whether a peer that failed is to try once more under a new order.
-func (l *leading) again(m *modelView, peers []string) bool {
+// again are the failures of peers that are to try once more under a new order,
+// each once.
+func (l *leading) again(m *modelView, peers []string) (failed []replicaView) {
 	for _, r := range m.replicas {
 		if r.State != StateFailed && r.State != StateRefused || !slices.Contains(peers, r.peer) {
 			continue
 		}
+		key := replicaKey{r.peer, m.uid}
+		if l.retried[key] == r.version {
+			continue
+		}
 		// The plan would not name the peer unless its time had come.
-		if l.soft[replicaKey{r.peer, m.uid}].version == r.version || l.setbacks.Look(setback.Key{Peer: r.peer, UID: m.uid}, "", time.Time{}).Mark == mark(r) {
-			return true
+		if l.soft[key].version == r.version || l.setbacks.Look(setback.Key{Peer: r.peer, UID: m.uid}, "", time.Time{}).Mark == mark(r) {
+			failed = append(failed, r)
 		}
 	}
-	return false
+	return failed
 }
 
 // hear takes in what the peers say of their replicas.
@@ -295,7 +312,7 @@ func (l *leading) hear(v *view, m *modelView, now time.Time) {
 			if why := Reason(r.Reason); why == Unloaded || why == DeviceBusy {
 				soft, known := l.soft[replicaKey{r.peer, m.uid}]
 				if !known || soft.version != r.version {
-					l.soft[replicaKey{r.peer, m.uid}] = softRefusal{r.version, now.Add(softPause), r.Message}
+					l.soft[replicaKey{r.peer, m.uid}] = softRefusal{r.version, now.Add(softPause), r.Reason, r.Message}
 					unloaded = unloaded || why == Unloaded && slices.Contains(v.placements[m.uid].Peers, r.peer)
 				}
 				continue
@@ -303,8 +320,14 @@ func (l *leading) hear(v *view, m *modelView, now time.Time) {
 			l.setbacks.Note(key, setback.Failure{Mark: mark(r), Parks: r.State == StateFailed, Reason: r.Reason, Text: r.Message, Build: p.advert.Engine.Commit}, now)
 		}
 	}
-	if unloaded && !serving {
+	if !unloaded {
+		return
+	}
+	if past := l.demand.Past(m.uid); !serving {
 		l.demand.Slept(m.uid)
+	} else if past.Extra > 0 { // It is the one that the load needs no more.
+		past.Extra--
+		l.demand.Adopt(m.uid, past)
 	}
 }
 

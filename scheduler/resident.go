@@ -41,7 +41,7 @@ type engine struct {
 	timed    bool          // The engine tells its timings.
 	noted    time.Time     // When its speed was last told.
 	looked   time.Time     // When its memory was last looked at.
-	leaks    bool          // It took more than it may, and is to be replaced.
+	leaked   time.Time     // When it was last to be replaced because it takes more than it may.
 	private  atomic.Uint64 // Memory that nobody else could have while it lives, at the last look, in bytes.
 }
 
@@ -65,22 +65,28 @@ func (s *Scheduler) Workload() []Workload {
 	for _, uid := range slices.Sorted(maps.Keys(w.runs)) {
 		r := w.runs[uid]
 		l := Workload{UID: uid, State: r.told.State}
-		for _, e := range []*engine{r.engine, r.leaving} {
-			if e == nil {
+		for e := range w.engines {
+			if e.uid != uid || e.ready.IsZero() {
 				continue
 			}
 			l.InFlight += e.inFlight
 			l.Waiting += max(0, e.inFlight-e.slots)
-			if !e.used.IsZero() {
-				ago := time.Since(e.used).Seconds()
-				l.LastServed = &ago
-			}
-			ago := time.Since(e.ready).Seconds()
-			l.Resident = &ago
+			l.LastServed = latest(l.LastServed, e.used)
+			l.Resident = latest(l.Resident, e.ready)
 		}
 		list = append(list, l)
 	}
 	return list
+}
+
+// latest is how many seconds ago the later of two moments was, one of them given so
+// already; nil where there was none.
+func latest(ago *float64, t time.Time) *float64 {
+	seconds := time.Since(t).Seconds()
+	if t.IsZero() || ago != nil && *ago <= seconds {
+		return ago
+	}
+	return &seconds
 }
 
 // occupy takes a place on this peer's own replica, and its turn on the cores,
@@ -162,7 +168,7 @@ func (w *worker) reserve(r *run, e *engine, mayEvict bool) error {
 	w.reserving.Lock()
 	defer w.reserving.Unlock()
 	need := w.s.advert.booked(e.way.Need())
-	err := w.s.ledger.Reserve(e.name, need)
+	err := w.book(e, need)
 	var short *ledger.Shortage
 	if !errors.As(err, &short) || !mayEvict || !r.evict {
 		return err
@@ -175,10 +181,20 @@ func (w *worker) reserve(r *run, e *engine, mayEvict bool) error {
 		for _, uid := range goes {
 			w.unload(uid, Errorf(Unloaded, "unloaded to make room for model %q", r.name), false)
 		}
-		if err = w.s.ledger.Reserve(e.name, need); err == nil {
+		if err = w.book(e, need); err == nil {
 			return nil
 		}
 		// One of them was asked for in the meantime.
+	}
+	return err
+}
+
+func (w *worker) book(e *engine, need map[string]uint64) error {
+	err := w.s.ledger.Reserve(e.name, need)
+	if err == nil {
+		w.mu.Lock()
+		w.engines[e] = true
+		w.mu.Unlock()
 	}
 	return err
 }
@@ -209,7 +225,7 @@ func (w *worker) residents(but *run) []residency.Resident {
 	var list []residency.Resident
 	for uid, r := range w.runs {
 		e := r.engine
-		if e == nil || r == but || r.leaving != nil {
+		if e == nil || r == but || r.renewing || w.countOf(uid) > 1 {
 			continue
 		}
 		resident := residency.Resident{
@@ -225,26 +241,26 @@ func (w *worker) residents(but *run) []residency.Resident {
 }
 
 // owned is what this peer's own engines take, with the memory of the host that
-// nobody else could have while they live.
+// nobody else could have while they live, and the devices on which one of them is
+// starting: what that one holds is not told from what other programs do.
 type owned struct {
 	Own
-	private uint64
+	private  uint64
+	starting map[string]bool
 }
 
 func (w *worker) own() owned {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	o := owned{Own: Own{Bytes: map[string]uint64{}}}
-	for _, r := range w.runs {
-		for _, e := range []*engine{r.engine, r.leaving} {
-			if e == nil {
-				continue
-			}
+	o := owned{Own: Own{Bytes: w.s.ledger.Reserved()}, starting: map[string]bool{}}
+	for e := range w.engines {
+		if e.process != nil {
 			o.PIDs = append(o.PIDs, e.process.PID())
 			o.private += e.private.Load()
-			for device, bytes := range w.s.ledger.Of(e.name) {
-				o.Bytes[device] += bytes
-			}
+			continue
+		}
+		for _, part := range e.way.Parts {
+			o.starting[part.Device] = true
 		}
 	}
 	return o
@@ -284,14 +300,14 @@ func (w *worker) unloadIdle() {
 func (w *worker) unload(uid string, why *Error, force bool) {
 	w.mu.Lock()
 	r := w.runs[uid]
-	if r == nil || r.engine == nil || r.engine.inFlight > 0 && !force {
+	if r == nil || r.engine == nil || !force && (r.engine.inFlight > 0 || r.renewing) {
 		w.mu.Unlock()
 		return
 	}
 	e := r.engine
 	select {
 	case r.notices <- why:
-		r.leaving, r.engine = e, nil // Nothing new goes there from now on.
+		r.engine = nil // Nothing new goes there from now on.
 	default: // It is on its way out already.
 	}
 	w.mu.Unlock()

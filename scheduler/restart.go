@@ -50,14 +50,15 @@ func (l *leading) placeRestart(current placementView, r restarting, place func(m
 	if r.peer == "" {
 		return plan, ""
 	}
-	if r.under && len(current.Peers) <= len(plan.Orders) || !r.under && !r.gap {
+	standsIn := len(current.Peers) > len(plan.Orders)
+	if !standsIn && (r.under || !r.gap) {
 		return plan, r.peer
 	}
 	with := place(1)
-	if len(with.Orders) <= len(plan.Orders) {
-		return plan, r.peer // Nobody can stand in.
-	}
-	if r.under {
+	switch {
+	case len(with.Orders) <= len(plan.Orders): // Nobody can stand in.
+		return plan, r.peer
+	case r.under || !r.gap:
 		return with, r.peer
 	}
 	return with, ""

@@ -22,6 +22,9 @@ type run struct {
 	uid  string
 	name string
 	way  ways.Way
+	// evict: idle models may be unloaded for it, since somebody waits for it or wants
+	// it kept.
+	evict bool
 
 	// telling is held while the record is written, so that records are written
 	// in the order of what they say. It is taken before worker.mu.
@@ -31,9 +34,8 @@ type run struct {
 	model     Model
 	order     record.Version // The placement that is obeyed.
 	fence     leadership.Fence
-	evict     bool    // Idle models may be unloaded for it: somebody waits for it, or wants it kept.
 	engine    *engine // Takes requests; nil while none does.
-	leaving   *engine // Only finishes those that it has.
+	renewing  bool    // Another engine is being started in the place of that one.
 	restarted uint64  // The number of the last restart that it has been through.
 	restartTo uint64  // The number of the one that is ordered.
 	failed    bool    // It ended by itself and waits for a new order.
@@ -92,7 +94,7 @@ func (w *worker) serve(ctx context.Context, r *run) error {
 		return err
 	}
 	defer r.ending.Wait()
-	e, err := w.bringUp(ctx, r, 0)
+	e, err := w.bringUp(ctx, r, 0, false)
 	if err != nil {
 		return err
 	}
@@ -107,8 +109,9 @@ func (w *worker) serve(ctx context.Context, r *run) error {
 }
 
 // bringUp takes the memory for an engine and starts it. Of the two that a run
-// has while one replaces the other, nth is 0 or 1.
-func (w *worker) bringUp(ctx context.Context, r *run, nth int) (*engine, error) {
+// has while one replaces the other, nth is 0 or 1. One that starts beside another
+// takes only memory that is free, and the other one is what is told of.
+func (w *worker) bringUp(ctx context.Context, r *run, nth int, beside bool) (*engine, error) {
 	launch, err := w.launch(r, nth)
 	if err != nil {
 		return nil, err
@@ -117,7 +120,7 @@ func (w *worker) bringUp(ctx context.Context, r *run, nth int) (*engine, error) 
 		return nil, err
 	}
 	e := &engine{uid: r.uid, name: launch.instance(), way: r.way, slots: r.model.Slots, nth: nth, rest: make(chan struct{}, 1), freed: make(chan struct{})}
-	if err := w.reserve(r, e, nth == 0); err != nil {
+	if err := w.reserve(r, e, !beside); err != nil {
 		return nil, err
 	}
 	w.s.advert.again()
@@ -125,16 +128,18 @@ func (w *worker) bringUp(ctx context.Context, r *run, nth int) (*engine, error) 
 		e.cores = w.share(r)
 	}
 	launch.Threads = max(1, e.cores)
-	if nth == 0 {
+	if !beside {
 		w.tell(r, Replica{State: StateLoading, Stage: StageStarting, Parts: r.way.Parts})
 	}
 	began := time.Now()
-	e.process, err = w.s.Engine.Start(ctx, launch)
+	process, err := w.s.Engine.Start(ctx, launch)
 	if err != nil {
 		w.free(e)
 		return nil, err
 	}
-	e.load, e.ready = time.Since(began), time.Now()
+	w.mu.Lock()
+	e.process, e.load, e.ready = process, time.Since(began), time.Now()
+	w.mu.Unlock()
 	w.measured(r, e)
 	return e, nil
 }
@@ -220,9 +225,7 @@ func (w *worker) touch(m Model) {
 func (w *worker) open(r *run, e *engine) {
 	w.touch(r.model)
 	w.mu.Lock()
-	if r.engine != e {
-		r.leaving, r.engine = r.engine, e
-	}
+	r.engine = e
 	w.mu.Unlock()
 	w.tell(r, w.readyNow(r, e))
 	w.s.log.Info("ready", "model", r.name, "device", e.process.Device(), "way", string(e.way.Kind), "load_ms", e.load.Milliseconds())
@@ -253,9 +256,12 @@ func (w *worker) watch(ctx context.Context, r *run, e *engine) (*engine, error) 
 			return nil, nil
 		case why := <-r.notices:
 			w.shut(r, e)
+			if why.Why != Unloaded { // It may be needed elsewhere while its requests finish.
+				w.tell(r, Replica{State: StateDraining, Device: e.process.Device(), Parts: r.way.Parts})
+			}
 			w.end(r, e, drainTime)
 			return nil, why
-		case order := <-r.renewal:
+		case order := <-w.renewal(r):
 			if next, err := w.renewEngine(ctx, r, e, order); next != nil || err != nil {
 				return next, err
 			}
@@ -271,7 +277,7 @@ func (w *worker) watch(ctx context.Context, r *run, e *engine) (*engine, error) 
 func (w *worker) shut(r *run, e *engine) {
 	w.mu.Lock()
 	if r.engine == e {
-		r.engine, r.leaving = nil, e
+		r.engine = nil
 	}
 	w.mu.Unlock()
 	w.touch(r.model)
@@ -301,33 +307,64 @@ func (w *worker) end(r *run, e *engine, patience time.Duration) {
 		w.s.log.Error("engine not stopped", "model", r.name, "error", err)
 	}
 	w.free(e)
-	w.mu.Lock()
-	if r.leaving == e {
-		r.leaving = nil
-	}
-	w.mu.Unlock()
 }
 
 // free gives back the memory of an engine that is gone.
 func (w *worker) free(e *engine) {
+	w.mu.Lock()
+	delete(w.engines, e)
+	w.mu.Unlock()
 	w.s.ledger.Release(e.name)
 	close(e.freed)
 	w.s.advert.again()
+}
+
+// renewal is where orders to replace a run's engine come from, once the one that
+// was replaced before is gone: there are two at most.
+func (w *worker) renewal(r *run) <-chan renewalOrder {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.countOf(r.uid) > 1 {
+		return nil
+	}
+	return r.renewal
+}
+
+// countOf is how many engines a model has here; worker.mu is held.
+func (w *worker) countOf(uid string) (n int) {
+	for e := range w.engines {
+		if e.uid == uid {
+			n++
+		}
+	}
+	return n
 }
 
 // renewEngine starts another engine in the place of one that serves: beside it
 // where there is memory for two, so that there is no gap. Where the new one does
 // not start the old one goes on.
 func (w *worker) renewEngine(ctx context.Context, r *run, e *engine, order renewalOrder) (*engine, error) {
+	w.mu.Lock()
+	unloaded := r.engine != e
+	r.renewing = !unloaded // From now on it is not unloaded for others, who would wait for each other.
+	w.mu.Unlock()
+	if unloaded {
+		return nil, nil // The loop finds it.
+	}
+	defer func() {
+		w.mu.Lock()
+		r.renewing = false
+		w.mu.Unlock()
+	}()
 	nth := 1 - e.nth
-	next, err := w.bringUp(ctx, r, nth)
+	next, err := w.bringUp(ctx, r, nth, true)
 	short := ReasonOf(err) == NoCapacity
 	switch {
 	case err == nil:
 		w.mu.Lock()
 		r.restarted = max(r.restarted, order.number)
 		next.pressure = e.pressure
-		r.leaving, r.engine = e, next
+		r.engine = next
 		w.mu.Unlock()
 		w.s.log.Info("engine replaced", "model", r.name, "why", order.text)
 		r.ending.Go(func() { w.end(r, e, drainTime) })
@@ -348,7 +385,7 @@ func (w *worker) renewEngine(ctx context.Context, r *run, e *engine, order renew
 	w.shut(r, e) // There is no room for two.
 	w.tell(r, Replica{State: StateLoading, Stage: StageStarting, Parts: r.way.Parts, Message: cmp.Or(order.text, "it is being restarted; there is no room for two engines at a time")})
 	w.end(r, e, drainTime)
-	next, err = w.bringUp(ctx, r, 0)
+	next, err = w.bringUp(ctx, r, nth, false)
 	if err != nil {
 		return nil, err
 	}

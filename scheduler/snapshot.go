@@ -25,7 +25,7 @@ func (l *leading) snapshot(v *view, m *modelView, now time.Time) placement.Snaps
 			p.Failed, p.FailedText, p.Parked = state.Reason, state.Text, state.Parked
 		}
 		if soft := l.soft[replicaKey{p.ID, m.uid}]; now.Before(soft.until) {
-			p.Failed, p.FailedText = string(Unloaded), soft.text
+			p.Failed, p.FailedText = soft.reason, soft.text
 		}
 	}
 	return s

@@ -26,8 +26,10 @@ const (
 	pressedAfter = time.Minute
 	quietAfter   = 10 * time.Minute
 	// An engine is replaced when it takes half as much again as was to be expected,
-	// and half a gibibyte more: it leaks.
+	// and half a gibibyte more: it leaks. Where the new one does not start that is
+	// tried again.
 	leakShare, leakBytes = 2, 512 << 20
+	leakEvery            = 5 * time.Minute
 	// measuredStep is the change of a speed, as a share, that is worth telling, and
 	// measuredEvery how often it is told at most.
 	measuredStep  = 0.1
@@ -87,15 +89,15 @@ func (w *worker) weigh(r *run, e *engine) {
 		w.s.advert.again()
 	}
 	expected := w.s.advert.booked(e.way.Need())[ways.HostID]
-	if u.RSS < expected+expected/leakShare+leakBytes || e.leaks {
+	if u.RSS < expected+expected/leakShare+leakBytes || time.Since(e.leaked) < leakEvery {
 		return
 	}
-	e.leaks = true // It is said, and done, once.
 	text := fmt.Sprintf("model %q: its engine takes %s of memory where %s were expected, and is replaced", r.name, store.FormatBytes(u.RSS), store.FormatBytes(expected))
-	w.s.decisions.say(r.name, text)
 	select {
 	case r.renewal <- renewalOrder{text: text}:
-	default: // That is under way.
+		e.leaked = time.Now()
+		w.s.decisions.say(r.name, text)
+	default: // It is to be replaced already.
 	}
 }
 

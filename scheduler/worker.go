@@ -22,12 +22,13 @@ type worker struct {
 
 	mu      sync.Mutex
 	runs    map[string]*run          // By uid.
+	engines map[*engine]bool         // All that memory is reserved for: also those that start, or end.
 	claimed map[string]chan struct{} // Contents that are being deleted, by CID; closed when that is over.
 	wait    sync.WaitGroup
 }
 
 func newWorker(s *Scheduler) *worker {
-	return &worker{s: s, runs: map[string]*run{}, claimed: map[string]chan struct{}{}}
+	return &worker{s: s, runs: map[string]*run{}, engines: map[*engine]bool{}, claimed: map[string]chan struct{}{}}
 }
 
 // carryOut starts what is placed here and stops what no longer is.
@@ -88,8 +89,12 @@ func (w *worker) compare(ctx context.Context, v *view) (renewed []*run) {
 }
 
 // sameWay says whether a model that runs one way runs the other: what was
-// predicted of them makes no difference.
+// predicted of them makes no difference, nor on a CPU how its layers are counted,
+// which older leaders do not say.
 func sameWay(a, b ways.Way) bool {
+	if a.Kind == ways.CPU && b.Kind == ways.CPU {
+		return true
+	}
 	return a.Kind == b.Kind && a.CPUExperts == b.CPUExperts && slices.EqualFunc(a.Parts, b.Parts, func(a, b ways.Part) bool {
 		return a.Device == b.Device && a.Layers == b.Layers
 	})
@@ -147,10 +152,10 @@ func (w *worker) live(ctx context.Context, r *run) {
 		state = StateRefused
 	}
 	w.s.log.Warn("replica "+state, "model", r.name, "error", err)
-	w.tell(r, Replica{State: state, Reason: string(ReasonOf(err)), Message: err.Error()})
 	w.mu.Lock()
-	r.failed = true
+	r.failed = true // Before that is told: the answer may come at once.
 	w.mu.Unlock()
+	w.tell(r, Replica{State: state, Reason: string(ReasonOf(err)), Message: err.Error()})
 	<-ctx.Done() // Until the leader orders something else.
 	w.withdraw(r)
 }
