@@ -78,6 +78,11 @@ bench-mesh: build engine
 bench-models: build
 	@go run ./cmd/bench/models $(if $(ONLY),-only $(ONLY))
 
+## bench-cores: figures of two engines that compute on the same cores at once (three minutes)
+.PHONY: bench-cores
+bench-cores: engine
+	@go run ./cmd/bench/cores $(if $(ONLY),-only $(ONLY))
+
 ## bench: the Go benchmarks
 .PHONY: bench
 bench:

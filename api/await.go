@@ -128,6 +128,9 @@ type served struct{}
 func (served) there(_ context.Context, m *scheduler.ModelState) bool { return serves(*m) }
 
 func (served) refused(m scheduler.ModelState, still time.Duration, names map[string]string) error {
+	if m.Final {
+		return notServed(m, names)
+	}
 	if still < nothingComes || m.Asleep && still < leaderless { // Its leader has not said anything yet.
 		return nil
 	}
@@ -152,7 +155,11 @@ func notServed(m scheduler.ModelState, names map[string]string) error {
 	if len(m.Parked) > 0 {
 		return scheduler.Errorf(scheduler.Parked, "%s", m.Placed)
 	}
-	return scheduler.Errorf(scheduler.NoCapacity, "%s", m.Placed)
+	why := scheduler.Reason(m.Reason)
+	if _, known := verdictOf(why); !known {
+		why = scheduler.NoCapacity
+	}
+	return scheduler.Errorf(why, "%s", m.Placed)
 }
 
 // restarted waits until every replica that served when it was made was restarted,

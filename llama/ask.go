@@ -19,8 +19,22 @@ const (
 	askOutput = 1 << 20
 )
 
+// stuckTime is how long a program that was killed may take to be gone. One that
+// waits for a device that is broken cannot be killed.
+const stuckTime = 2 * time.Second
+
+// stuckError: the program was killed and is not gone.
+type stuckError struct {
+	gone <-chan struct{} // Closed when it is.
+}
+
+func (stuckError) Error() string {
+	return "it hangs and cannot be ended: a device or its driver may be broken"
+}
+
 // ask runs a program with arguments that make it answer and exit, and returns
-// what it wrote. It never waits longer than limit, whatever the program does.
+// what it wrote. It never waits longer than limit and stuckTime, whatever the
+// program does.
 func ask(ctx context.Context, limit time.Duration, program string, args ...string) (string, error) {
 	// It has nothing to keep: a folder made for it would be left behind if
 	// relay were killed meanwhile.
@@ -37,7 +51,26 @@ func ask(ctx context.Context, limit time.Duration, program string, args ...strin
 	cmd.WaitDelay = time.Second // for children that keep the pipe open
 	ownGroup(cmd)
 	cmd.Cancel = func() error { return killGroup(cmd.Process) }
-	err := cmd.Run()
+	if err := cmd.Start(); err != nil {
+		return "", err
+	}
+	over := make(chan struct{})
+	var err error
+	go func() { // It ends with the program, which nobody can hurry where it is stuck.
+		defer close(over)
+		err = cmd.Wait()
+	}()
+	select {
+	case <-over:
+	case <-ctx.Done():
+		stuck := time.NewTimer(stuckTime + cmd.WaitDelay)
+		defer stuck.Stop()
+		select {
+		case <-over:
+		case <-stuck.C:
+			return "", fmt.Errorf("it did not answer %s within %v: %w", args[0], limit, stuckError{over})
+		}
+	}
 	switch {
 	case ctx.Err() != nil && errors.Is(ctx.Err(), context.DeadlineExceeded):
 		return "", fmt.Errorf("it did not answer %s within %v", args[0], limit)

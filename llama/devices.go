@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"math"
 	"os"
-	"os/exec"
 	"regexp"
 	"strconv"
 	"strings"
@@ -67,6 +66,7 @@ func HostDevice() Device {
 // Listing is the engine's own list of what it can compute on besides the CPU.
 // The zero value has nothing, as where there is no engine.
 type Listing struct {
+	tools *tools
 	asked bool // There is an engine.
 	gpus  []gpu.Listed
 	said  string // All that the engine wrote.
@@ -75,16 +75,20 @@ type Listing struct {
 
 // List asks the engine for its list. That takes seconds on a machine with
 // several GPUs, and some memory of each while it lasts: the list stays the same
-// until the hardware or the build changes.
-func (e Engine) List(ctx context.Context) (Listing, error) {
+// until the hardware or the build changes. was is the list before, or the zero
+// value; where there is an error it stands.
+func (e Engine) List(ctx context.Context, was Listing) (Listing, error) {
+	if was.tools == nil {
+		was.tools = newTools()
+	}
 	if !e.flags["--list-devices"] {
-		return Listing{asked: true, none: "this build of llama.cpp does not list what it can use"}, nil
+		return Listing{tools: was.tools, asked: true, none: "this build of llama.cpp does not list what it can use"}, nil
 	}
-	out, err := ask(ctx, askTime, e.Server, "--list-devices")
+	out, err := was.tools.ask(ctx, askTime, e.Server, "--list-devices")
 	if err != nil {
-		return Listing{}, fmt.Errorf("%w: %s cannot list its devices: %s", ErrEngine, e.Server, whatItSaid(out, err))
+		return was, fmt.Errorf("%w: %s cannot list its devices: %s", ErrEngine, e.Server, whatItSaid(out, err))
 	}
-	return Listing{asked: true, gpus: parseDevices(out), said: out}, nil
+	return Listing{tools: was.tools, asked: true, gpus: parseDevices(out), said: out}, nil
 }
 
 // toolTime is how long a maker's tool may take to answer.
@@ -97,7 +101,7 @@ const toolTime = 8 * time.Second
 func (l Listing) Look(ctx context.Context, own Own) (devices []Device, troubles []string) {
 	host := HostDevice()
 	p := gpu.Probe{
-		Ask: askTool, Env: os.LookupEnv, Listed: l.gpus, Said: l.said, NoEngine: l.none, HostTotal: host.Total, HostFree: host.Free,
+		Ask: l.tools.askMaker, Env: os.LookupEnv, Listed: l.gpus, Said: l.said, NoEngine: l.none, HostTotal: host.Total, HostFree: host.Free,
 		Integrated: tegra(os.DirFS("/")), Own: own,
 	}
 	if !l.asked {
@@ -117,19 +121,10 @@ func (l Listing) Look(ctx context.Context, own Own) (devices []Device, troubles 
 	return append(devices, host), troubles
 }
 
-// askTool asks a maker's tool. That it is not there is told from that it does not
-// answer, also when the time is up.
-func askTool(ctx context.Context, program string, args ...string) (string, error) {
-	if _, err := exec.LookPath(program); err != nil {
-		return "", err
-	}
-	return ask(ctx, toolTime, program, args...)
-}
-
 // Devices lists and looks at once: GPUs first, host memory last. Without a GPU
 // there is host memory alone.
 func (e Engine) Devices(ctx context.Context, own Own) ([]Device, error) {
-	l, err := e.List(ctx)
+	l, err := e.List(ctx, Listing{})
 	if err != nil {
 		return nil, err
 	}

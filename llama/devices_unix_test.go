@@ -31,7 +31,7 @@ func listing(t *testing.T, lines string) Listing {
 	if err := os.WriteFile(server, []byte("#!/bin/sh\ncat <<'END'\n"+lines+"\nEND\n"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	l, err := Engine{Server: server, flags: map[string]bool{"--list-devices": true}}.List(t.Context())
+	l, err := Engine{Server: server, flags: map[string]bool{"--list-devices": true}}.List(t.Context(), Listing{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,7 +101,7 @@ func TestDevicesBesideAHangingTool(t *testing.T) {
 // with the reason.
 func TestDevicesThatNoEngineCanUse(t *testing.T) {
 	fakeTools(t, map[string]string{"nvidia-smi": "echo '0, GPU-9a8b7c6d, [N/A], 12288, 3000, 9100, NVIDIA GeForce RTX 3060'"})
-	tacit, err := Engine{Server: "/nonexistent"}.List(t.Context())
+	tacit, err := Engine{Server: "/nonexistent"}.List(t.Context(), Listing{})
 	if err != nil {
 		t.Fatal(err)
 	}

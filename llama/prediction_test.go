@@ -99,7 +99,7 @@ func TestPrediction(t *testing.T) {
 			}
 			s := Spec{
 				Name: "m", Model: randomModel(t, c.model), Context: c.s.Context, Slots: c.s.Slots, CacheMiB: c.s.CacheMiB, Args: c.s.Args,
-				Threads: 2, RunDir: filepath.Join(t.TempDir(), "run"),
+				Threads: 1, RunDir: filepath.Join(t.TempDir(), "run"),
 			}
 			h, err := gguf.Read(s.Model)
 			if err != nil {

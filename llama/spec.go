@@ -70,7 +70,7 @@ type Spec struct {
 	// engines whose report does not tell where they compute; known is false
 	// where that cannot be seen. Start asks it about the engine once it is
 	// ready, with Devices alone.
-	OnGPU func(pid int) (on, known bool)
+	OnGPU func(pid int) (on, known bool) `json:"-"`
 
 	// RunDir is the process's own folder for its socket and log; it is made
 	// with mode 0700. Required. Two processes never share one.

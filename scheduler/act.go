@@ -48,8 +48,8 @@ func (s *Scheduler) Act(ctx context.Context, name string, act Act) (Acted, error
 		return Acted{}, &Error{Why: ModelNotFound, Message: fmt.Sprintf("no model %q in this mesh; %s", name, v.names()), Retry: RetryNever}
 	}
 	if act != ActWant {
-		if err := s.mayChangeModels(); err != nil {
-			return Acted{}, err
+		if s.mayChangeModels() != nil {
+			return Acted{}, Errorf(NotAllowed, "models are loaded, unloaded, restarted and tried again on an admin's machine (relay peer ls shows which)")
 		}
 	}
 	p, ok := v.placements[m.uid]
@@ -109,13 +109,15 @@ func (s *Scheduler) tellLeader(ctx context.Context, leader *peerView, uid string
 	}
 	if response.StatusCode != http.StatusOK {
 		var no struct {
-			Why     string `json:"reason"`
-			Message string `json:"message"`
+			Error struct {
+				Why     Reason `json:"reason"`
+				Message string `json:"message"`
+			} `json:"error"`
 		}
-		if json.Unmarshal(data, &no) != nil || no.Message == "" || !slices.Contains(Reasons(), Reason(no.Why)) {
+		if json.Unmarshal(data, &no) != nil || no.Error.Message == "" || !slices.Contains(Reasons(), no.Error.Why) {
 			return "", Errorf(Internal, "%s, which leads the model, answered %s", leader.Name, response.Status)
 		}
-		return "", Errorf(Reason(no.Why), "%s: %s", leader.Name, bounded(no.Message, maxSentence))
+		return "", Errorf(no.Error.Why, "%s: %s", leader.Name, bounded(no.Error.Message, maxSentence))
 	}
 	var a ActAnswer
 	if err := json.Unmarshal(data, &a); err != nil {
@@ -139,6 +141,7 @@ func (s *Scheduler) Obey(from peer.ID, uid string, act Act) (string, error) {
 	if p, ok := v.placements[uid]; !ok || p.leader != s.self {
 		return "", Errorf(Superseded, "model %q is led by another peer by now", m.shown)
 	}
+	ready := slices.ContainsFunc(m.replicas, func(r replicaView) bool { return r.State == StateReady && v.peer[r.peer].alive() })
 	texts := map[Act]string{
 		ActWant: "it is to be loaded", ActLoad: "it is to be loaded", ActUnload: "it is unloaded once its requests are finished, and loaded again when somebody asks for it",
 		ActRestart: "its engines are started anew, one after another", ActRetry: "it is tried again where its engine failed",
@@ -149,7 +152,9 @@ func (s *Scheduler) Obey(from peer.ID, uid string, act Act) (string, error) {
 		return "", Errorf(InvalidRequest, "%q is nothing that a model's leader does", act)
 	case act == ActUnload && m.kept():
 		return "", Errorf(InvalidRequest, "model %q is pinned, or is to have %d replicas at least: change that first (relay model set %s --pinned=false --min 0)", m.shown, m.Min, m.shown)
-	case act == ActRestart && !slices.ContainsFunc(m.replicas, func(r replicaView) bool { return r.State == StateReady && v.peer[r.peer].alive() }):
+	case act == ActLoad && ready:
+		return "it is loaded already", nil
+	case act == ActRestart && !ready:
 		return "", Errorf(InvalidRequest, "model %q does not run: there is nothing to restart", m.shown)
 	}
 	l := s.lead

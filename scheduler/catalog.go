@@ -136,11 +136,11 @@ func (o SetOptions) change(v *view, m *modelView) (next Model, changed []string,
 	}
 	if o.Min != nil && *o.Min != next.Min {
 		next.Min = *o.Min
-		say(next.Min > 0, fmt.Sprintf("%d replicas at least", next.Min), "no replicas in particular: one where there is room")
+		say(next.Min > 0, counted(next.Min, "replica")+" at least", "no replicas in particular: one where there is room")
 	}
 	if o.Max != nil && *o.Max != next.Max {
 		next.Max = *o.Max
-		say(next.Max > 0, fmt.Sprintf("%d replicas at most", next.Max), "as many replicas as the load asks for, on peers that have the file")
+		say(next.Max > 0, counted(next.Max, "replica")+" at most", "as many replicas as the load asks for, on peers that have the file")
 	}
 	if o.Only != nil {
 		id, name, err := v.named(*o.Only)
@@ -167,6 +167,13 @@ func (o SetOptions) change(v *view, m *modelView) (next Model, changed []string,
 		return next, nil, Errorf(InvalidRequest, "unloading after %d seconds: 0 (never) to a year is possible", next.IdleUnload)
 	}
 	return next, changed, nil
+}
+
+func counted(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
 }
 
 // named finds a peer by its name, its id, or the beginning of one of them that
@@ -219,7 +226,7 @@ func (s *Scheduler) canBeHad(v *view, m *modelView, next Model) error {
 	for _, r := range why[:min(len(why), 4)] {
 		texts = append(texts, r.Text)
 	}
-	text := fmt.Sprintf("model %q: %d replicas are wanted, and it could run on %d peers", m.shown, least, could)
+	text := fmt.Sprintf("model %q: %s wanted, and it could run on %s", m.shown, counted(least, "replica"), counted(could, "peer"))
 	if len(texts) > 0 {
 		text += ": " + strings.Join(texts, "; ")
 	}

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"math"
 	"path/filepath"
+	"strings"
 
 	"relay/llama"
 	"relay/llama/gguf"
@@ -33,11 +34,10 @@ func (e *LlamaEngine) Build() Build {
 // Devices looks at what the engine sees, host memory last.
 func (e *LlamaEngine) Devices(ctx context.Context, own Own, list bool) ([]Device, error) {
 	if list {
-		listing, err := e.Found.List(ctx)
-		if err != nil {
+		var err error
+		if e.listing, err = e.Found.List(ctx, e.listing); err != nil {
 			return nil, err
 		}
-		e.listing = listing
 	}
 	found, troubles := e.listing.Look(ctx, llama.Own(own))
 	for _, trouble := range troubles {
@@ -75,8 +75,8 @@ func (e *LlamaEngine) Start(ctx context.Context, l Launch) (Process, error) {
 		}
 	}
 	p, err := e.Found.Start(ctx, spec)
-	if err != nil {
-		return nil, err
+	if err != nil { // Whoever shows it names the model.
+		return nil, &Error{Why: ReasonOf(err), Message: strings.TrimPrefix(err.Error(), fmt.Sprintf("model %q: ", spec.Name)), Err: err}
 	}
 	return llamaProcess{p}, nil
 }

@@ -154,7 +154,6 @@ func (l *leading) order(v *view, m *modelView, claim leadership.Fence, now time.
 			l.demand.Slept(m.uid)
 		case ActRetry:
 			l.setbacks.Forget(m.uid)
-			l.demand.Asked(m.uid, now)
 		case ActRestart:
 			restart++
 		}

@@ -103,8 +103,12 @@ type ModelState struct {
 	// Asleep: it is unloaded, and is loaded when somebody asks for it.
 	Asleep bool          `json:"asleep"`
 	Parked []ParkedState `json:"parked,omitempty"`
-	// Placed says why the model runs where it does, or does not run.
+	// Placed says why the model runs where it does, or does not run; Reason is the
+	// word for that where it does not.
 	Placed string `json:"placed"`
+	Reason string `json:"reason,omitempty"`
+	// Final: nothing but a person changes that it runs nowhere.
+	Final bool `json:"final,omitempty"`
 }
 
 // RootState is one further content of a model.
@@ -239,7 +243,7 @@ func (s *Scheduler) modelState(v *view, m *modelView, pulls []PullState) ModelSt
 	switch p, ok := v.placements[m.uid]; {
 	case ok && v.inForce(p):
 		state.Leader = &LeaderState{p.leader, p.version[0]}
-		state.Placed, state.Asleep = p.Text, p.Asleep && len(p.Peers) == 0
+		state.Placed, state.Reason, state.Final, state.Asleep = p.Text, p.Reason, p.Final, p.Asleep && len(p.Peers) == 0
 		for _, k := range p.Parked {
 			state.Parked = append(state.Parked, ParkedState{k.Peer, k.Text})
 		}

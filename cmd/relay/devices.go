@@ -109,7 +109,7 @@ func lookAtDevices(cmd *cobra.Command) (deviceReport, error) {
 	if err == nil {
 		r.Engine = &engineReport{scheduler.Build{Version: found.Version, Commit: found.Commit, RPC: found.RPC}, found.Server, string(found.Source)}
 		r.Passed = append(r.Passed, found.Passed...)
-		listing, err = found.List(cmd.Context())
+		listing, err = found.List(cmd.Context(), listing)
 	}
 	if err != nil {
 		r.NoEngine = sentence(err)

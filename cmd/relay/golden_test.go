@@ -149,7 +149,7 @@ func planSample(s api.Status) scheduler.PlanState {
 		Model: scheduler.ModelState{UID: "uidofqwenaaaaaaa", Name: "qwen", Args: []string{}, Replicas: []scheduler.ReplicaState{}, Holders: []string{cellar}, Partly: []string{}},
 		Text:  `model "qwen": goes to cellar (gpu+ram; fastest of 2 ways)`,
 		Ways: []scheduler.PlannedWay{
-			{Peer: cellar, Name: "cellar", Way: "gpu+ram", Verdict: "fits", Chosen: true, Runs: true, Holds: true, Prefill: 412.4, Decode: 23.04,
+			{Peer: cellar, Name: "cellar", Way: "gpu+ram", Verdict: "fits", Text: "runs", Chosen: true, Runs: true, Holds: true, Prefill: 412.4, Decode: 23.04,
 				Memory: []scheduler.DeviceMemory{{Device: "CUDA0", Layers: 20, Bytes: 4 << 30}, {Device: "RAM", Layers: 9, Bytes: 2 << 30}},
 				Measured: &scheduler.MeasuredWay{Memory: []scheduler.DeviceMemory{{Device: "CUDA0", Layers: 20, Bytes: 4<<30 + 100<<20}, {Device: "RAM", Layers: 9, Bytes: 19 << 27}},
 					Prefill: 399.6, Decode: 21.96, LoadMS: 5200}},

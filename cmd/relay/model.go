@@ -203,7 +203,11 @@ func runLines(m api.ModelShown, names map[string]string) []string {
 			text += ": " + r.Message
 		}
 		if r.State == scheduler.StateReady && r.Waiting != nil {
-			text += fmt.Sprintf(", %d waiting, last served %s, resident %s", *r.Waiting, servedText(r), residentText(r))
+			served := "never served"
+			if r.LastServed != nil {
+				served = "last served " + ago(*r.LastServed)
+			}
+			text += fmt.Sprintf(", %d waiting, %s, resident %s", *r.Waiting, served, residentText(r))
 		}
 		if slices.Contains(m.Unanswered, r.Peer) {
 			text += ", did not answer"

@@ -34,6 +34,12 @@ type network struct {
 // models are not what is tested.
 func newNetwork(t *testing.T) *network {
 	t.Helper()
+	return newNetworkWith(t, withoutEngine)
+}
+
+// newNetworkWith makes one whose peers have an environment of their own.
+func newNetworkWith(t *testing.T, env func(peer string) []string) *network {
+	t.Helper()
 	if err := lab.Needs(); err != nil {
 		t.Skip(err)
 	}
@@ -47,7 +53,7 @@ func newNetwork(t *testing.T) *network {
 		}
 	})
 	n := &network{T: t, Lab: l, peers: map[string]*stage.Peer{}}
-	n.stage = newStage(t, stage.Options{On: l.On, Dial: l.Dial, Env: withoutEngine})
+	n.stage = newStage(t, stage.Options{On: l.On, Dial: l.Dial, Env: env})
 	t.Cleanup(n.tell)
 	return n
 }

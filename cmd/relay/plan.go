@@ -122,7 +122,7 @@ func verdictText(way scheduler.PlannedWay) string {
 	if way.Runs {
 		text = "runs"
 	}
-	if way.Text == "" {
+	if way.Text == "" || way.Runs || way.Text == text {
 		return text
 	}
 	return text + ": " + strings.TrimSuffix(way.Text, ".")

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -203,6 +204,7 @@ func (e *simEngine) worsen(ctx context.Context, s *sim.Server) error {
 		return nil
 	}
 	var taken [][]byte
+	defer func() { runtime.KeepAlive(taken) }()
 	for n := 1; ; n++ {
 		if s.Wait(ctx, func(st sim.State) bool { return st.Requests >= n }) != nil {
 			return nil // it ends anyway

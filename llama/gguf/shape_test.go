@@ -1,0 +1,149 @@
+package gguf
+
+import (
+	"path/filepath"
+	"testing"
+
+	"relay/llama/demo"
+	"relay/llama/gguf/gguftest"
+)
+
+// count is how many layers there are.
+func (s Shape) count() (n int) {
+	for _, l := range s.Layers {
+		n += l.Count
+	}
+	return n
+}
+
+// random is the header of a model with random weights.
+func random(t testing.TB, m gguftest.Random) Header {
+	t.Helper()
+	from, err := gguftest.Parse(demo.GGUF())
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "m.gguf")
+	if err := m.Write(path, from); err != nil {
+		t.Fatal(err)
+	}
+	h, err := Read(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+func shapeOf(t testing.TB, h Header, s Serving) Shape {
+	t.Helper()
+	shape, err := h.Shape(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return shape
+}
+
+func TestShape(t *testing.T) {
+	m := gguftest.Random{Arch: "llama", Type: gguftest.Q8_0, Layers: 4, Width: 256, KVWidth: 128, HeadWidth: 64, FeedForward: 512, Train: 4096}
+	s := shapeOf(t, random(t, m), Serving{Context: 512, Slots: 2})
+	// Of each 32 weights 34 bytes; norms have 4 for each.
+	const embedding, norm = 1024 * 256 / 32 * 34, 256 * 4
+	layer := Layers{Count: 4, Weights: (2*256*256+2*256*128+3*256*512)/32*34 + 2*norm, KV: 2 * 128 * 2 * 512 * 2}
+	if s.Input != embedding || s.Output != embedding+norm || s.Tied || s.Experts != 0 || len(s.Layers) != 1 || s.Layers[0] != layer {
+		t.Errorf("%+v, want layers of %+v", s, layer)
+	}
+
+	m.Experts, m.Used = 8, 2
+	s = shapeOf(t, random(t, m), Serving{Context: 512, Slots: 2})
+	if l := s.Layers[0]; s.Experts != 8 || s.Used != 2 || l.Experts != 8*3*256*512/32*34 || l.Weights <= l.Experts {
+		t.Errorf("%+v", s)
+	}
+
+	m.Arch, m.Experts, m.Window, m.Layers = "gemma3", 0, 256, 12
+	s = shapeOf(t, random(t, m), Serving{Context: 4096, Slots: 2})
+	// Five layers with a window, of 256 tokens and a batch, and one without,
+	// twice; the output layer is the input layer, and only the norm is not.
+	const cell = 2 * 128 * 2 * 2
+	if len(s.Layers) != 4 || s.Layers[0].Count != 5 || s.Layers[0].KV != (256+512)*cell || s.Layers[1].Count != 1 || s.Layers[1].KV != 4096*cell ||
+		!s.Tied || s.Input != embedding+norm || s.Output != embedding+norm {
+		t.Errorf("%+v", s)
+	}
+	whole := shapeOf(t, random(t, m), Serving{Context: 4096, Slots: 2, Args: []string{"--swa-full"}})
+	if len(whole.Layers) != 1 || whole.Layers[0].KV != 4096*cell {
+		t.Errorf("%+v", whole)
+	}
+	// Two states of ten layers to go back to for each slot.
+	if d := s.Host - whole.Host; d != 2*2*10*256*cell/2 {
+		t.Errorf("states of windows: %d bytes", d)
+	}
+}
+
+// What is said in a model's arguments counts.
+func TestShapeFlags(t *testing.T) {
+	h := random(t, gguftest.Random{Arch: "llama", Type: gguftest.Q4_0, Layers: 4, Width: 256, KVWidth: 128, HeadWidth: 64, FeedForward: 512, Train: 4096})
+	plain := shapeOf(t, h, Serving{Context: 2048, Slots: 2})
+	kv := func(args ...string) float64 {
+		return float64(shapeOf(t, h, Serving{Context: 2048, Slots: 2, Args: args}).Layers[0].KV) / float64(plain.Layers[0].KV)
+	}
+	compute := func(args ...string) float64 {
+		return float64(shapeOf(t, h, Serving{Context: 2048, Slots: 2, Args: args}).Compute) / float64(plain.Compute)
+	}
+	for _, c := range []struct {
+		name      string
+		got       float64
+		low, high float64
+	}{
+		{"q8_0 in both", kv("-ctk", "q8_0", "--cache-type-v=q8_0"), 0.53, 0.54},
+		{"q8_0 for keys", kv("-ctk", "q8_0"), 0.76, 0.77},
+		{"the last counts", kv("-ctk", "q8_0", "--cache-type-k", "f32"), 1.5, 1.5},
+		{"values of others", kv("--chat-template-kwargs", `{"a":"-ctk"}`, "--temp", "0.5"), 1, 1},
+		{"a name without its value", kv("-ctk"), 1, 1},
+		{"small batches", compute("-ub", "128"), 0.2, 0.3},
+		{"small batches, by the larger number", compute("-b", "128", "-ub", "512"), 0.2, 0.3},
+		{"no flash attention", compute("-fa", "off"), 2, 10},
+		{"flash attention", compute("-fa", "on"), 1, 1},
+		{"nonsense", compute("-ub", "lots"), 0.01, 0.3},
+	} {
+		if c.got < c.low || c.got > c.high {
+			t.Errorf("%s: %.3f times as much", c.name, c.got)
+		}
+	}
+	if s := shapeOf(t, h, Serving{Context: 2048, Slots: 2, CacheMiB: 100}); s.Host != plain.Host+100<<20 {
+		t.Errorf("prompt cache: %+v", s)
+	}
+	if h.Repacked([]string{"--no-repack"}) || h.Repacked([]string{"--repack", "-nr"}) {
+		t.Error("repacked although that is off")
+	}
+	for _, s := range []Serving{{}, {Context: 1, Slots: maxSlots + 1}, {Context: 1, Slots: 1, CacheMiB: -1}, {Context: 1, Slots: 1, CacheMiB: 1 << 30}} {
+		if got, err := h.Shape(s); err == nil {
+			t.Errorf("%+v: %+v", s, got)
+		}
+	}
+}
+
+// Tensors of layers that the model does not say it has are still counted.
+func TestShapeOfStrayTensors(t *testing.T) {
+	f := models()[0]
+	f.Tensors = append(f.Tensors, gguftest.Tensor{Name: "blk.999.x.weight", Type: gguftest.F32, Dims: []uint64{8}, Data: make([]byte, 32)})
+	h, err := inMemory(f.Bytes())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := shapeOf(t, h, Serving{Context: 256, Slots: 1})
+	if weights, _ := s.sums(); weights < h.TensorBytes {
+		t.Errorf("%d bytes of %d: %+v", weights, h.TensorBytes, s)
+	}
+}
+
+// The largest model that is read takes no long time.
+func TestShapeOfMany(t *testing.T) {
+	h := random(t, gguftest.Random{Arch: "gemma3", Type: gguftest.Q8_0, Layers: maxSplit, Width: 64, KVWidth: 64, HeadWidth: 64, FeedForward: 64, Window: 128, Train: 4096})
+	within(t, func() { shapeOf(t, h, Serving{Context: 65536, Slots: 4}) })
+}
+
+func BenchmarkShape(b *testing.B) {
+	h := random(b, gguftest.Random{Arch: "llama", Type: gguftest.Q8_0, Layers: 80, Width: 256, KVWidth: 64, HeadWidth: 64, FeedForward: 256, Train: 4096})
+	for b.Loop() {
+		shapeOf(b, h, Serving{Context: 65536, Slots: 4})
+	}
+}
