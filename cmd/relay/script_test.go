@@ -64,7 +64,7 @@ func TestScripts(t *testing.T) {
 			if bin := os.Getenv("RELAY_LLAMA_BIN"); bin != "" {
 				e.Setenv("RELAY_LLAMA_BIN", bin)
 			}
-			e.Values[stageKey{}] = &stage{peers: map[string]*peerProcess{}, ports: map[string]int{}, p2p: map[string]int{}, answers: map[string]chan answer{}, begun: map[string]chan ending{}}
+			e.Values[stageKey{}] = &stage{peers: map[string]*peerProcess{}, ports: map[string]int{}, p2p: map[string]int{}, answers: map[string]chan answer{}, begun: map[string]chan ending{}, flows: map[string]*flow{}}
 			e.Defer(func() { stageOf(e.Values).end() })
 			return nil
 		},
@@ -73,6 +73,8 @@ func TestScripts(t *testing.T) {
 			"freeze": cmdFreeze, "thaw": cmdThaw, "ask": cmdAsk, "answered": cmdAnswered, "quit": cmdQuit, "on": cmdOn, "crash": cmdCrash, "down": cmdDown, "eventually": cmdEventually,
 			"chat": cmdChat, "http": cmdHTTP, "gone": cmdGone, "invite": cmdInvite, "json": cmdJSON, "holdport": cmdHoldPort, "truncate": cmdTruncate, "killengine": cmdKillEngine, "tmpfs": cmdTmpfs, "recoverycode": cmdRecoveryCode, "ended": cmdEnded, "engines": cmdEngines,
 			"begin": cmdBegin, "finish": cmdFinish, "split": cmdSplit, "projector": cmdProjector, "fatten": cmdFatten,
+			"flow": cmdFlow, "flowed": cmdFlowed, "refused": cmdRefused,
+			"random": cmdRandom, "prompt": cmdPrompt, "uses": cmdUses, "pids": cmdPIDs, "replaced": cmdReplaced, "away": cmdAway,
 		},
 	})
 }
@@ -88,6 +90,7 @@ type stage struct {
 	frozen  []*os.Process
 	answers map[string]chan answer // By the peer that was asked.
 	begun   map[string]chan ending // Commands in the background.
+	flows   map[string]*flow       // By the peer that is asked.
 }
 
 // answer is that of a question which was asked in the background.
@@ -129,6 +132,9 @@ func (s *stage) end() {
 	for _, p := range s.peers {
 		_ = p.cmd.Process.Kill()
 		<-p.done
+	}
+	for _, f := range s.flows { // Nobody answers them any more.
+		f.end()
 	}
 	for _, c := range s.closed {
 		_ = c.Close()
@@ -407,10 +413,12 @@ func runCommand(env []string, dir, path string, args []string) (code int, stdout
 
 // eventually SECONDS NAME relay ARGS… runs a command until it succeeds;
 // eventually SECONDS NAME json KEY WANT until a status says what is wanted;
-// eventually SECONDS NAME door STATUS TEXT until its door answers that.
+// eventually SECONDS NAME door STATUS TEXT until its door answers that;
+// eventually SECONDS NAME says PATTERN relay ARGS… runs a command until what it
+// prints matches, whatever its exit code.
 func cmdEventually(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 3 {
-		ts.Fatalf("usage: eventually SECONDS NAME relay ARGS… | json KEY WANT | door STATUS TEXT")
+		ts.Fatalf("usage: eventually SECONDS NAME relay ARGS… | json KEY WANT | door STATUS TEXT | says PATTERN relay ARGS…")
 	}
 	seconds, err := strconv.Atoi(args[0])
 	ts.Check(err)
@@ -420,6 +428,12 @@ func cmdEventually(ts *testscript.TestScript, neg bool, args []string) {
 			return checkStatus(ts, args[1], args[3], args[4])
 		case "door":
 			return checkDoor(ts, args[1], args[3], args[4])
+		case "says":
+			code, stdout, stderr := runOn(ts, args[1], args[5:])
+			if !regexp.MustCompile("(?m)" + args[3]).MatchString(stdout + stderr) {
+				return fmt.Errorf("exit %d: %s%s", code, stdout, stderr)
+			}
+			return nil
 		}
 		code, stdout, stderr := runOn(ts, args[1], args[3:])
 		if code != 0 {
@@ -454,7 +468,8 @@ func cmdJSON(ts *testscript.TestScript, neg bool, args []string) {
 // peers that have a ready replica), admins, mesh, replicas (states), inflight,
 // pinned, partly (names), pulls (unfinished ones on its machine, with running or stopped),
 // full (no room can be made on its disk), wiping, behind (names of the peers that are, or do not answer), state:PEER,
-// trust:PEER, label:PEER:KEY.
+// trust:PEER, label:PEER:KEY, asleep (names), parked (MODEL@PEER), leader:MODEL, serving:MODEL, runs:MODEL (PEER:WAY of
+// each ready replica).
 func checkStatus(ts *testscript.TestScript, name, key, want string) error {
 	_, stdout, stderr := runOn(ts, name, []string{"status", "--json"})
 	var s struct {
@@ -480,9 +495,12 @@ func checkStatus(ts *testscript.TestScript, name, key, want string) error {
 			Holders  []string
 			Partly   []string
 			Pinned   bool
+			Asleep   bool
+			Leader   struct{ Peer string }
+			Parked   []struct{ Peer string }
 			Replicas []struct {
-				Peer, State, Reason string
-				InFlight            *int
+				Peer, State, Reason, Way string
+				InFlight                 *int
 			}
 		}
 	}
@@ -508,7 +526,7 @@ func checkStatus(ts *testscript.TestScript, name, key, want string) error {
 	for _, p := range s.Wiping {
 		wiping = append(wiping, p.Name)
 	}
-	var models, pinned, holders, partly, pulls, serving, states []string
+	var models, pinned, asleep, parked, holders, partly, pulls, serving, states []string
 	for _, p := range s.Disk.Unfinished {
 		state := "stopped"
 		if p.Running {
@@ -528,15 +546,26 @@ func checkStatus(ts *testscript.TestScript, name, key, want string) error {
 		for _, h := range m.Partly {
 			partly = append(partly, names[h])
 		}
+		if m.Asleep {
+			asleep = append(asleep, m.Name)
+		}
+		for _, p := range m.Parked {
+			parked = append(parked, m.Name+"@"+names[p.Peer])
+		}
+		var on, runs []string
 		for _, r := range m.Replicas {
 			states = append(states, r.State)
 			if r.InFlight != nil {
 				inFlight += *r.InFlight
 			}
 			if r.State == "ready" {
-				serving = append(serving, names[r.Peer])
+				on, runs = append(on, names[r.Peer]), append(runs, names[r.Peer]+":"+r.Way)
 			}
 		}
+		serving = append(serving, on...)
+		slices.Sort(on)
+		slices.Sort(runs)
+		facts["leader:"+m.Name], facts["serving:"+m.Name], facts["runs:"+m.Name] = names[m.Leader.Peer], strings.Join(on, ","), strings.Join(runs, ",")
 	}
 	slices.Sort(holders)
 	maps.Copy(facts, map[string]string{
@@ -544,7 +573,7 @@ func checkStatus(ts *testscript.TestScript, name, key, want string) error {
 		"alive": strconv.Itoa(alive), "models": strings.Join(models, ","), "holders": strings.Join(holders, ","),
 		"serving": strings.Join(serving, ","), "admins": strconv.Itoa(len(s.Mesh.Admins)), "mesh": s.Mesh.Name, "replicas": strings.Join(states, ","),
 		"inflight": strconv.Itoa(inFlight), "partly": strings.Join(partly, ","), "pinned": strings.Join(pinned, ","), "pulls": strings.Join(pulls, ","),
-		"full": strconv.FormatBool(s.Disk.Stuck != ""),
+		"full": strconv.FormatBool(s.Disk.Stuck != ""), "asleep": strings.Join(asleep, ","), "parked": strings.Join(parked, ","),
 	})
 	if got := facts[key]; got != want {
 		return fmt.Errorf("%s is %q, not %q", key, got, want)
@@ -627,17 +656,29 @@ func cmdChat(ts *testscript.TestScript, neg bool, args []string) {
 }
 
 func chatRequest(ts *testscript.TestScript, name, model, question string) (*http.Request, context.CancelFunc) {
+	r, cancel, err := newChat("http://"+scriptStage(ts).door(name), model, question)
+	ts.Check(err)
+	return r, cancel
+}
+
+// newChat is a question for the door at that URL.
+func newChat(door, model, question string) (*http.Request, context.CancelFunc, error) {
 	data, err := json.Marshal(map[string]any{
 		"model": model, "stream": true, "temperature": 0, "max_tokens": 100,
 		"messages": []map[string]string{{"role": "user", "content": question}},
 	})
-	ts.Check(err)
+	if err != nil {
+		return nil, nil, err
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+scriptStage(ts).door(name)+"/v1/chat/completions", bytes.NewReader(data))
-	ts.Check(err)
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, door+"/v1/chat/completions", bytes.NewReader(data))
+	if err != nil {
+		cancel()
+		return nil, nil, err
+	}
 	r.Header.Set("Authorization", "Bearer "+scriptKey)
 	r.Header.Set("Content-Type", "application/json")
-	return r, cancel
+	return r, cancel, nil
 }
 
 func send(ts *testscript.TestScript, r *http.Request) (int, string) {
@@ -647,13 +688,22 @@ func send(ts *testscript.TestScript, r *http.Request) (int, string) {
 }
 
 func sendRequest(r *http.Request) (status int, body string, err error) {
-	response, err := http.DefaultClient.Do(r)
-	if err != nil {
+	response, body, err := sendWhole(r)
+	if response == nil {
 		return 0, "", err
+	}
+	return response.StatusCode, body, err
+}
+
+// sendWhole reads the whole body as well.
+func sendWhole(r *http.Request) (response *http.Response, body string, err error) {
+	response, err = http.DefaultClient.Do(r)
+	if err != nil {
+		return nil, "", err
 	}
 	defer response.Body.Close()
 	data, err := io.ReadAll(response.Body)
-	return response.StatusCode, string(data), err
+	return response, string(data), err
 }
 
 // http NAME METHOD PATH [BODY] prints the status and the body; HEADER in the
