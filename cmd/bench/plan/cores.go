@@ -1,0 +1,5 @@
+package main
+
+import "context"
+
+func sharing(ctx context.Context) error { return nil }
