@@ -37,7 +37,7 @@ func leadingAgain(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			placed, err := find(ctx, survivors, began, `msg=placed model=`+t.model+`\b`)
+			placed, err := find(ctx, survivors, began, `msg=placed .*model=`+t.model+`\b`)
 			if err != nil {
 				return err
 			}
@@ -74,11 +74,11 @@ func handingOver(ctx context.Context) error {
 			if err := t.serving.Ask(ctx, "/v0/down", struct{}{}, nil); err != nil {
 				return err
 			}
-			placed, err := find(ctx, []*stage.Peer{t.holding, t.asked}, began, `msg=placed model=`+t.model+`\b`)
+			placed, err := find(ctx, []*stage.Peer{t.holding, t.asked}, began, `msg=placed .*model=`+t.model+`\b`)
 			if err != nil {
 				return err
 			}
-			ready, err := find(ctx, []*stage.Peer{t.holding}, began, `msg=ready model=`+t.model+`\b`)
+			ready, err := find(ctx, []*stage.Peer{t.holding}, began, `msg=ready .*model=`+t.model+`\b`)
 			if err != nil {
 				return err
 			}

@@ -53,7 +53,7 @@ func servingAgain(ctx context.Context) error {
 		{name: "peer", leads: anotherLeads, kill: killServing, seen: servingGone},
 		{name: "leader_serving", leads: servingLeads, kill: killServing, seen: servingGone},
 		{name: "load", leads: anotherLeads, load: true, kill: killServing, seen: servingGone},
-		{name: "engine", leads: anotherLeads, kill: killEngine, seen: func(t *trio) string { return `msg="replica failed" model=` + t.model + `\b` }},
+		{name: "engine", leads: anotherLeads, kill: killEngine, seen: func(t *trio) string { return `msg="replica failed" .*model=` + t.model + `\b` }},
 	} {
 		var a again
 		for range rounds {
@@ -101,7 +101,7 @@ func (t *trio) fall(ctx context.Context, f fall, a *again) error {
 	if t.Peer(t.serving.Name) == nil {
 		survivors = survivors[1:]
 	}
-	placed, err := find(ctx, survivors, began, `msg=placed model=`+t.model+`\b.*`+t.holding.Name)
+	placed, err := find(ctx, survivors, began, `msg=placed .*model=`+t.model+`\b.*\b`+t.holding.Name+`\b`)
 	if err != nil {
 		return err
 	}
@@ -113,7 +113,7 @@ func (t *trio) fall(ctx context.Context, f fall, a *again) error {
 	if err != nil {
 		return err
 	}
-	ready, err := find(ctx, []*stage.Peer{t.holding}, began, `msg=ready model=`+t.model+`\b`)
+	ready, err := find(ctx, []*stage.Peer{t.holding}, began, `msg=ready .*model=`+t.model+`\b`)
 	if err != nil {
 		return err
 	}
