@@ -29,40 +29,55 @@ type trio struct {
 	ids                     map[string]string // Of the peers, by name.
 }
 
-// onTrio runs f on three peers of which leads says whether it is to lead the model.
-func onTrio(ctx context.Context, leads func(t *trio, p *stage.Peer) bool, f func(t *trio) error) (err error) {
+// onStage runs f on an empty stage whose key is known.
+func onStage(ctx context.Context, f func(*stage.Stage) error) (err error) {
 	s, err := stage.New(stage.Options{Env: func(string) []string { return []string{"RELAY_API_KEY=" + key} }})
 	if err != nil {
 		return err
 	}
 	s.Key = key
 	defer func() { err = errors.Join(err, s.End()) }()
-	t := &trio{Stage: s, ids: map[string]string{}}
+	return f(s)
+}
+
+// onTrio runs f on three peers of which leads says whether it is to lead the model.
+func onTrio(ctx context.Context, leads func(t *trio, p *stage.Peer) bool, f func(t *trio) error) error {
+	return onStage(ctx, func(s *stage.Stage) error {
+		t, err := newTrio(ctx, s, leads)
+		if err != nil {
+			return err
+		}
+		return f(t)
+	})
+}
+
+func newTrio(ctx context.Context, s *stage.Stage, leads func(t *trio, p *stage.Peer) bool) (t *trio, err error) {
+	t = &trio{Stage: s, ids: map[string]string{}}
 	if t.serving, err = s.Up(ctx, "attic"); err != nil {
-		return err
+		return nil, err
 	}
 	invite, err := s.Invite(ctx, t.serving, "--uses", "2")
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if t.holding, err = s.Up(ctx, "den", "--join", invite); err != nil {
-		return err
+		return nil, err
 	}
 	if t.asked, err = s.Up(ctx, "cellar", "--join", invite); err != nil {
-		return err
+		return nil, err
 	}
 	if err := t.meet(ctx); err != nil {
-		return err
+		return nil, err
 	}
 	path, err := demo.Write(s.Dir)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if err := t.elect(ctx, path, leads); err != nil {
-		return err
+		return nil, err
 	}
 	if err := t.holding.Follow(ctx, "/v0/model/pull", map[string]string{"name": t.model}, &struct{}{}); err != nil {
-		return err
+		return nil, err
 	}
 	if err := stage.Until(ctx, "all know both holders", func() bool {
 		for _, p := range t.peers() {
@@ -72,12 +87,12 @@ func onTrio(ctx context.Context, leads func(t *trio, p *stage.Peer) bool, f func
 		}
 		return true
 	}); err != nil {
-		return err
+		return nil, err
 	}
 	if err := s.Chat(ctx, t.asked, t.model, question, 4, func(string) {}); err != nil { // All connections stand.
-		return err
+		return nil, err
 	}
-	return f(t)
+	return t, nil
 }
 
 func (t *trio) peers() []*stage.Peer { return []*stage.Peer{t.serving, t.holding, t.asked} }
