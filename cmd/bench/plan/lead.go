@@ -33,19 +33,24 @@ func leadingAgain(ctx context.Context) error {
 				return err
 			}
 			survivors := []*stage.Peer{t.serving, t.asked}
-			gone, err := find(ctx, survivors, began, goneText(t, t.holding))
-			if err != nil {
-				return err
-			}
 			placed, err := find(ctx, survivors, began, `msg=placed .*model=`+t.model+`\b`)
 			if err != nil {
 				return err
+			}
+			var gone [2]time.Duration
+			for i, p := range survivors {
+				l, err := find(ctx, []*stage.Peer{p}, began, goneText(t, t.holding))
+				if err != nil {
+					return err
+				}
+				gone[i] = l.at.Sub(began)
 			}
 			if err := pass(ctx, afterwards); err != nil {
 				return err
 			}
 			l.end()
-			figure.Say("noticed %s, led again %s; %d requests served, %d failed, the longest took %s", gone.at.Sub(began), placed.at.Sub(began), l.served, l.failed, l.longest)
+			figure.Say("noticed by %s %s, by %s %s; led again by %s %s; %d requests served, %d failed, the longest took %s",
+				t.serving.Name, gone[0], t.asked.Name, gone[1], placed.by.Name, placed.at.Sub(began), l.served, l.failed, l.longest)
 			took = append(took, placed.at.Sub(began).Seconds())
 			failed += float64(l.failed)
 			return nil

@@ -18,6 +18,10 @@ const (
 	// elections is how many models are added until the wanted peer leads one: who
 	// does is drawn by the model's id.
 	elections = 40
+	// standing is how old a mesh is when something happens to it: peers look for each
+	// other's open ports every five seconds until they have found one, and only then
+	// tell at once that a peer is dead rather than silent.
+	standing = 7 * time.Second
 )
 
 // trio is three peers and a model: one serves it, one holds it and has not loaded
@@ -69,6 +73,7 @@ func newTrio(ctx context.Context, s *stage.Stage, leads func(t *trio, p *stage.P
 	if err := t.meet(ctx); err != nil {
 		return nil, err
 	}
+	met := time.Now()
 	path, err := demo.Write(s.Dir)
 	if err != nil {
 		return nil, err
@@ -89,10 +94,10 @@ func newTrio(ctx context.Context, s *stage.Stage, leads func(t *trio, p *stage.P
 	}); err != nil {
 		return nil, err
 	}
-	if err := s.Chat(ctx, t.asked, t.model, question, 4, func(string) {}); err != nil { // All connections stand.
+	if err := pass(ctx, standing-time.Since(met)); err != nil {
 		return nil, err
 	}
-	return t, nil
+	return t, s.Chat(ctx, t.asked, t.model, question, 4, func(string) {}) // All connections stand.
 }
 
 func (t *trio) peers() []*stage.Peer { return []*stage.Peer{t.serving, t.holding, t.asked} }
