@@ -78,10 +78,10 @@ bench-mesh: build engine
 bench-models: build
 	@go run ./cmd/bench/models $(if $(ONLY),-only $(ONLY))
 
-## bench-cores: figures of two engines that compute on the same cores at once (three minutes)
-.PHONY: bench-cores
-bench-cores: engine
-	@go run ./cmd/bench/cores $(if $(ONLY),-only $(ONLY))
+## bench-plan: figures of where models run: planning, who serves and leads again how soon, engines that share cores (Linux; ten minutes)
+.PHONY: bench-plan
+bench-plan: build engine
+	@go run ./cmd/bench/plan $(if $(ONLY),-only $(ONLY))
 
 ## bench: the Go benchmarks
 .PHONY: bench

@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"os"
@@ -338,6 +339,15 @@ func (s *Stage) Serving(ctx context.Context, p *Peer, model string) (*Peer, erro
 
 // Chat asks a peer for a streamed answer, and hands each piece to each.
 func (s *Stage) Chat(ctx context.Context, p *Peer, model, text string, max int, each func(string)) error {
+	return s.chat(ctx, p, nil, model, text, max, each)
+}
+
+// ChatNow is Chat for a client that takes what is ready now and does not wait.
+func (s *Stage) ChatNow(ctx context.Context, p *Peer, model, text string, max int, each func(string)) error {
+	return s.chat(ctx, p, http.Header{"Prefer": {"wait=0"}}, model, text, max, each)
+}
+
+func (s *Stage) chat(ctx context.Context, p *Peer, header http.Header, model, text string, max int, each func(string)) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	body, err := json.Marshal(map[string]any{
@@ -351,6 +361,7 @@ func (s *Stage) Chat(ctx context.Context, p *Peer, model, text string, max int, 
 	if err != nil {
 		return err
 	}
+	maps.Copy(r.Header, header)
 	r.Header.Set("Authorization", "Bearer "+s.Key)
 	r.Header.Set("Content-Type", "application/json")
 	response, err := p.client.Do(r)

@@ -10,8 +10,8 @@ import (
 	"relay/scheduler/placement/placementtest"
 )
 
-// rounds is how often everything is planned; the median counts.
-const rounds = 25
+// plans is how often everything is planned.
+const plans = 25
 
 // placing measures how long a leader of a hundred models takes to plan all of
 // them over two hundred peers with and without GPUs.
@@ -19,7 +19,7 @@ func placing(ctx context.Context) error {
 	models, mesh := placementtest.Models(1, 100), placementtest.Mesh(1, 200)
 	var took []float64
 	placed := 0
-	for range rounds {
+	for range plans {
 		began := time.Now()
 		placed = 0
 		for _, m := range models {
