@@ -151,7 +151,7 @@ func (s *Scheduler) Obey(from peer.ID, uid string, act Act) (string, error) {
 	case !ok:
 		return "", Errorf(InvalidRequest, "%q is nothing that a model's leader does", act)
 	case act == ActUnload && m.kept():
-		return "", Errorf(InvalidRequest, "model %q is pinned, or is to have %d replicas at least: change that first (relay model set %s --pinned=false --min 0)", m.shown, m.Min, m.shown)
+		return "", Errorf(InvalidRequest, "model %q %s", m.shown, m.keptText())
 	case act == ActLoad && ready:
 		return "it is loaded already", nil
 	case act == ActRestart && !ready:
@@ -169,4 +169,12 @@ func (s *Scheduler) Obey(from peer.ID, uid string, act Act) (string, error) {
 	}
 	s.wake()
 	return text, nil
+}
+
+// keptText says why a model is not unloaded, and how to change that.
+func (m *modelView) keptText() string {
+	if m.Pinned {
+		return fmt.Sprintf("is pinned: take that away first (relay model set %s --pinned=false)", m.shown)
+	}
+	return fmt.Sprintf("is to have %s at least: take that away first (relay model set %s --min 0)", counted(m.Min, "replica"), m.shown)
 }

@@ -126,10 +126,9 @@ func (a *advertiser) measure(ctx context.Context) error {
 }
 
 // share works out how much of each device is lent in all: what is free and what
-// this peer's engines hold already, less what its owner keeps, and all together no
-// more than the owner allows, GPUs first. Host memory is the last of the devices.
+// this peer's engines hold already, less what its owner keeps, and of each no more
+// than the owner allows. Host memory is the last of the devices.
 func (l Lend) share(devices []Device, own owned) {
-	left := l.Bytes
 	for i := range devices {
 		d := &devices[i]
 		switch {
@@ -149,8 +148,7 @@ func (l Lend) share(devices []Device, own owned) {
 			d.Lent -= min(d.Lent, l.VRAMReserve)
 		}
 		if l.Bytes > 0 {
-			d.Lent = min(d.Lent, left)
-			left -= d.Lent
+			d.Lent = min(d.Lent, l.Bytes)
 		}
 	}
 	host := devices[len(devices)-1]

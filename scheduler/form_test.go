@@ -146,17 +146,17 @@ func TestLend(t *testing.T) {
 		own     owned
 		want    []uint64
 	}{
-		"all of it":                 {Lend{}, []Device{ram(100)}, owned{}, []uint64{100}},
-		"less a reserve":            {Lend{Reserve: 30}, []Device{ram(100)}, owned{}, []uint64{70}},
-		"what runs counts as lent":  {Lend{Reserve: 30}, []Device{ram(100)}, ours, []uint64{120}},
-		"less than the reserve":     {Lend{Reserve: 300}, []Device{ram(100)}, ours, []uint64{0}},
-		"no more than allowed":      {Lend{Bytes: 40}, []Device{ram(100)}, owned{}, []uint64{40}},
-		"no more than there is":     {Lend{Bytes: 4000, Reserve: 30}, []Device{ram(100)}, owned{}, []uint64{70}},
-		"a GPU, less what others":   {Lend{VRAMReserve: 5}, []Device{gpu, ram(100)}, ours, []uint64{50, 150}},
-		"others that are not seen":  {Lend{VRAMReserve: 5}, []Device{unseen, ram(100)}, ours, []uint64{50, 150}},
-		"allowed in all, GPU first": {Lend{Bytes: 70}, []Device{gpu, ram(100)}, owned{}, []uint64{30, 40}},
-		"unknown is not lent":       {Lend{}, []Device{unknown, unusable, ram(100)}, owned{}, []uint64{0, 0, 100}},
-		"the host's, most of it":    {Lend{}, []Device{unified, ram(80)}, owned{}, []uint64{70, 80}},
+		"all of it":                {Lend{}, []Device{ram(100)}, owned{}, []uint64{100}},
+		"less a reserve":           {Lend{Reserve: 30}, []Device{ram(100)}, owned{}, []uint64{70}},
+		"what runs counts as lent": {Lend{Reserve: 30}, []Device{ram(100)}, ours, []uint64{120}},
+		"less than the reserve":    {Lend{Reserve: 300}, []Device{ram(100)}, ours, []uint64{0}},
+		"no more than allowed":     {Lend{Bytes: 40}, []Device{ram(100)}, owned{}, []uint64{40}},
+		"no more than there is":    {Lend{Bytes: 4000, Reserve: 30}, []Device{ram(100)}, owned{}, []uint64{70}},
+		"a GPU, less what others":  {Lend{VRAMReserve: 5}, []Device{gpu, ram(100)}, ours, []uint64{50, 150}},
+		"others that are not seen": {Lend{VRAMReserve: 5}, []Device{unseen, ram(100)}, ours, []uint64{50, 150}},
+		"allowed of each":          {Lend{Bytes: 25}, []Device{gpu, ram(100)}, owned{}, []uint64{25, 25}},
+		"unknown is not lent":      {Lend{}, []Device{unknown, unusable, ram(100)}, owned{}, []uint64{0, 0, 100}},
+		"the host's, most of it":   {Lend{}, []Device{unified, ram(80)}, owned{}, []uint64{70, 80}},
 	} {
 		test.lend.share(test.devices, test.own)
 		var got []uint64

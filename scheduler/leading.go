@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -31,6 +32,7 @@ type leading struct {
 	retried  map[replicaKey]record.Version // The reports of failures after which a new order was written.
 	drained  map[string]time.Time          // Since when a peer is drained; by peer.
 	adopted  map[string]leadership.Fence
+	slept    map[string]string // Why models were unloaded, by uid.
 
 	mu    sync.Mutex
 	asked []ask // That was asked of this leader since it last decided.
@@ -53,7 +55,7 @@ type softRefusal struct {
 func newLeading(s *Scheduler) *leading {
 	return &leading{
 		s: s, setbacks: setback.New(), demand: demand.New(), soft: map[replicaKey]softRefusal{}, retried: map[replicaKey]record.Version{},
-		drained: map[string]time.Time{}, adopted: map[string]leadership.Fence{},
+		drained: map[string]time.Time{}, adopted: map[string]leadership.Fence{}, slept: map[string]string{},
 	}
 }
 
@@ -137,6 +139,7 @@ func (l *leading) adopt(v *view, m *modelView, claim leadership.Fence) {
 	}
 	l.setbacks.Forget(m.uid)
 	l.demand.Adopt(m.uid, demand.Past{Asleep: current.Asleep, Extra: current.Extra})
+	l.slept[m.uid] = sleepReason(m.shown, current.Text)
 	if current.Served != servedKey(m.Model) {
 		return // What failed was another definition.
 	}
@@ -144,6 +147,18 @@ func (l *leading) adopt(v *view, m *modelView, claim leadership.Fence) {
 		l.setbacks.Adopt(setback.Key{Peer: p.Peer, UID: m.uid}, p)
 	}
 }
+
+// sleepReason finds in a placement's sentence why the model was unloaded.
+func sleepReason(name, text string) string {
+	text, ok := strings.CutSuffix(strings.TrimPrefix(text, fmt.Sprintf("model %q: ", name)), sleepText)
+	if !ok {
+		return ""
+	}
+	return text
+}
+
+// sleepText ends the sentence about a model that sleeps.
+const sleepText = "; it is loaded when somebody asks for it"
 
 // order decides where one model runs, and writes it down if it is news.
 func (l *leading) order(v *view, m *modelView, claim leadership.Fence, now time.Time, acts []Act) {
@@ -159,7 +174,7 @@ func (l *leading) order(v *view, m *modelView, claim leadership.Fence, now time.
 		case ActWant, ActLoad:
 			l.demand.Asked(m.uid, now)
 		case ActUnload:
-			l.demand.Slept(m.uid)
+			l.sleep(m.uid, "unloaded by hand")
 		case ActRetry:
 			l.setbacks.Forget(m.uid)
 		case ActRestart:
@@ -169,7 +184,7 @@ func (l *leading) order(v *view, m *modelView, claim leadership.Fence, now time.
 	snapshot := l.snapshot(v, m, now)
 	want := l.want(v, m, snapshot, now)
 	plan, turn := l.placeRestart(current, restartOf(v, m, current, restart), func(more int) placement.Plan {
-		return l.place(m, snapshot, want, more)
+		return l.place(v, m, snapshot, want, more)
 	})
 	past := l.demand.Past(m.uid)
 	order := Placement{Text: bounded(plan.Text, maxSentence), Reason: plan.Reason, Evict: want.Evict, Asleep: past.Asleep, Extra: past.Extra,
@@ -205,6 +220,9 @@ func bounded64(list []setback.Parked) []setback.Parked { return list[:min(len(li
 // whether others may be unloaded for it, may change while nothing else does: a peer
 // that has no room without that says so, and gets a new order.
 func sameOrder(a, b Placement) bool {
+	if len(b.Peers) == 0 && a.Evict != b.Evict {
+		return false // Whoever waits is to be told what is in the way.
+	}
 	if !slices.Equal(a.Peers, b.Peers) || a.Reason != b.Reason || a.Asleep != b.Asleep || a.Final != b.Final || a.Extra != b.Extra ||
 		a.Restart != b.Restart || a.Turn != b.Turn || a.Served != b.Served || len(a.Parked) != len(b.Parked) {
 		return false
@@ -243,7 +261,7 @@ func (l *leading) want(v *view, m *modelView, s placement.Snapshot, now time.Tim
 }
 
 // place chooses the peers, for so many replicas more than are wanted.
-func (l *leading) place(m *modelView, s placement.Snapshot, want demand.Want, more int) placement.Plan {
+func (l *leading) place(v *view, m *modelView, s placement.Snapshot, want demand.Want, more int) placement.Plan {
 	model := placement.Model{
 		UID: m.uid, Name: m.shown, CID: m.CID, Bytes: m.size(), Shape: m.shape(), Want: want.Count + more, Only: m.Only, Evict: want.Evict,
 		Fetch: mayFetch(m.Model, s, want),
@@ -257,11 +275,45 @@ func (l *leading) place(m *modelView, s placement.Snapshot, want demand.Want, mo
 		}
 	}
 	plan := placement.Place(model, s)
-	if want.Count == 0 && len(plan.Orders) == 0 {
-		plan.Text = fmt.Sprintf("model %q: %s", m.shown, cmp.Or(want.Why, "it sleeps until it is asked for"))
+	switch {
+	case want.Count == 0 && len(plan.Orders) == 0:
+		plan.Text = fmt.Sprintf("model %q: %s", m.shown, cmp.Or(l.slept[m.uid], "unloaded")+sleepText)
 		plan.Reason, plan.Final = "", false
+	case plan.Reason == string(NoCapacity) && want.Evict && !plan.Final:
+		plan.Text += staying(v, m)
 	}
 	return plan
+}
+
+// staying says which models are in the way of one that somebody waits for, where
+// it would fit but for them.
+func staying(v *view, m *modelView) string {
+	shape := m.shape()
+	need := shape.CPU()
+	var texts []string
+	for i := range v.peers {
+		p := &v.peers[i]
+		if !p.alive() || m.Only != "" && m.Only != p.id || v.machine(p, m.uid).Host.Lent < need {
+			continue
+		}
+		for _, o := range v.models {
+			if o == m || !slices.ContainsFunc(o.replicas, func(r replicaView) bool { return r.peer == p.id && r.State == StateReady }) {
+				continue
+			}
+			why := "is in use, or was loaded only just now"
+			switch {
+			case o.Pinned:
+				why = "is pinned"
+			case o.Min > 0:
+				why = "is to have " + counted(o.Min, "replica") + " at least"
+			}
+			texts = append(texts, fmt.Sprintf("%q stays on %s: it %s", o.shown, p.Name, why))
+		}
+	}
+	if len(texts) == 0 {
+		return ""
+	}
+	return "; " + strings.Join(texts[:min(len(texts), 3)], "; ")
 }
 
 // mayFetch says whether peers without the files of a model may be told to fetch
@@ -298,7 +350,7 @@ func (l *leading) again(m *modelView, peers []string) (failed []replicaView) {
 
 // hear takes in what the peers say of their replicas.
 func (l *leading) hear(v *view, m *modelView, now time.Time) {
-	serving, unloaded := false, false
+	serving, unloaded := false, ""
 	for _, r := range m.replicas {
 		p := v.peer[r.peer]
 		key := setback.Key{Peer: r.peer, UID: m.uid}
@@ -313,22 +365,30 @@ func (l *leading) hear(v *view, m *modelView, now time.Time) {
 				soft, known := l.soft[replicaKey{r.peer, m.uid}]
 				if !known || soft.version != r.version {
 					l.soft[replicaKey{r.peer, m.uid}] = softRefusal{r.version, now.Add(softPause), r.Reason, r.Message}
-					unloaded = unloaded || why == Unloaded && slices.Contains(v.placements[m.uid].Peers, r.peer)
+					if why == Unloaded && slices.Contains(v.placements[m.uid].Peers, r.peer) {
+						unloaded = r.Message
+					}
 				}
 				continue
 			}
 			l.setbacks.Note(key, setback.Failure{Mark: mark(r), Parks: r.State == StateFailed, Reason: r.Reason, Text: r.Message, Build: p.advert.Engine.Commit}, now)
 		}
 	}
-	if !unloaded {
+	if unloaded == "" {
 		return
 	}
 	if past := l.demand.Past(m.uid); !serving {
-		l.demand.Slept(m.uid)
+		l.sleep(m.uid, unloaded)
 	} else if past.Extra > 0 { // It is the one that the load needs no more.
 		past.Extra--
 		l.demand.Adopt(m.uid, past)
 	}
+}
+
+// sleep has a model be loaded only when it is asked for.
+func (l *leading) sleep(uid, why string) {
+	l.demand.Slept(uid)
+	l.slept[uid] = why
 }
 
 // mark names what a peer said of a replica.

@@ -163,8 +163,8 @@ type State interface {
 
 // Lend is what this machine's owner chose to lend.
 type Lend struct {
-	// None lends nothing; otherwise what is free less Reserve is lent, and no
-	// more than Bytes where that is not 0.
+	// None lends nothing; otherwise what is free less Reserve is lent, and of
+	// host memory, and of each GPU, no more than Bytes where that is not 0.
 	None    bool
 	Bytes   uint64
 	Reserve uint64

@@ -214,7 +214,7 @@ func (l lending) row(d llama.Device, usable uint64) deviceRow {
 		usable = 0
 		less("without an engine nothing is lent")
 	case l.Bytes > 0 && d.Free-min(d.Free, reserve) > l.Bytes:
-		less("its owner lends %s at most in all (--lend-mb)", size(l.Bytes))
+		less("its owner lends %s of it at most (--lend-mb)", size(l.Bytes))
 	}
 	if d.Known && !r.Busy {
 		r.Usable = usable

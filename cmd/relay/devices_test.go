@@ -68,7 +68,7 @@ func TestWhatCanBeUsedOfADevice(t *testing.T) {
 		"unknown memory":          {plain, with(func(d *llama.Device) { d.Known, d.Total, d.Free = false, 0, 0 }), 0, false, "its memory is not known"},
 		"less free than reserved": {plain, with(func(d *llama.Device) { d.Free = 7 }), 0, false, "1.0 GiB are kept"},
 		"of the host":             {plain, with(func(d *llama.Device) { d.Unified = true }), 21 * gib, false, "which is lent once"},
-		"a limit":                 {limited, card, 4 * gib, false, "4.0 GiB at most in all (--lend-mb)"},
+		"a limit":                 {limited, card, 4 * gib, false, "4.0 GiB of it at most (--lend-mb)"},
 		"nothing":                 {none, card, 0, false, "--lend none"},
 		"no engine":               {noEngine, card, 0, false, "without an engine"},
 		"not usable":              {plain, with(func(d *llama.Device) { d.Unusable = "no" }), 0, false, ""},

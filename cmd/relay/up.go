@@ -50,7 +50,7 @@ func newUp() *cobra.Command {
 	f.StringArrayVar(&s.p2pListen, "p2p-listen", nil, "a `MULTIADDR` to listen on for other peers; repeatable (default TCP and QUIC on port 8421)")
 	f.StringVar(&s.flags.Name, "name", "", "what this machine is called in the mesh (default its host name)")
 	f.StringVar(&s.flags.Lend, "lend", "", "auto: lend what is free less a reserve; none: lend nothing")
-	f.Int64Var(&s.flags.LendMB, "lend-mb", 0, "lend at most that many MiB, of what is free less the reserve")
+	f.Int64Var(&s.flags.LendMB, "lend-mb", 0, "lend at most that many MiB of host memory, and of each GPU, of what is free less the reserve")
 	f.IntVar(&s.flags.LendCores, "lend-cores", 0, "cores that one engine may use (default half)")
 	f.Int64Var(&s.flags.ReserveMB, "reserve-mb", 0, "MiB to leave free for this machine's owner (default a tenth, at least 1024)")
 	f.VarPF(&s.flags.AutoPause, "auto-pause", "", "unload what runs on a GPU while other programs use it, and come back").NoOptDefVal = "true"

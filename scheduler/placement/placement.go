@@ -12,6 +12,7 @@ type seat struct {
 	peer   *Peer
 	way    ways.Way
 	evicts bool   // Idle models have to go first.
+	moves  bool   // It runs there on the CPU, and a GPU has become free.
 	free   uint64 // Where it would compute, in bytes.
 }
 
@@ -175,6 +176,9 @@ func (p *planner) seat(q *Peer, evicts bool) (c seat, ok bool) {
 		return c, false
 	case q.Runs: // Its memory is taken already, and it has read its file.
 		c.way = p.kept(q)
+		if w, ok := p.better(q, &c.way); ok {
+			c.way, c.moves = w, true
+		}
 	case p.fileless(q) != hasFile:
 		return c, false
 	default:
@@ -201,6 +205,19 @@ func (p *planner) kept(q *Peer) ways.Way {
 	}
 	return p.pieces.OnCPU(&q.Machine)
 }
+
+// better is the way on a GPU of a peer on which the model serves from the CPU: it
+// was placed there while the GPU was busy, or had no room.
+func (p *planner) better(q *Peer, kept *ways.Way) (w ways.Way, ok bool) {
+	if !q.Ready || kept.Kind != ways.CPU || len(q.Machine.GPUs) == 0 {
+		return w, false
+	}
+	w, _, ok = p.pieces.Best(&q.Machine, ways.Fits)
+	return w, ok && w.Kind != ways.CPU && w.Decode > worthMoving*p.pieces.OnCPU(&q.Machine).Decode
+}
+
+// worthMoving is how much faster a GPU is to be for a model to be loaded anew.
+const worthMoving = 1.5
 
 // roomFor is what is free, and what is lent, where a way computes.
 func roomFor(q *Peer, w *ways.Way) (free, lent uint64) {

@@ -14,9 +14,13 @@ func (p *planner) says(text string) string { return fmt.Sprintf("model %q: %s", 
 
 // chosenText is the sentence for a plan, with the peers that serve until then.
 func (p *planner) chosenText(chosen []*seat, stand []*Peer) string {
-	var stays, new, although []string
+	var stays, moves, new, although []string
 	least, most := uint64(0), uint64(0)
 	for _, c := range chosen {
+		if c.moves {
+			moves = append(moves, fmt.Sprintf("moves from the CPU to %s on %s, which is free now", ways.List(c.gpus()), c.peer.Name))
+			continue
+		}
 		if c.peer.Runs {
 			stays = append(stays, c.peer.Name)
 			continue
@@ -34,6 +38,7 @@ func (p *planner) chosenText(chosen []*seat, stand []*Peer) string {
 	if len(stays) > 0 {
 		parts = append(parts, "stays on "+ways.List(stays))
 	}
+	parts = append(parts, moves...)
 	if len(new) > 0 {
 		needed := ways.AtLeast(most)
 		if from := ways.AtLeast(least); from != needed {

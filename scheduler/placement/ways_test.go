@@ -252,3 +252,31 @@ func TestOptions(t *testing.T) {
 		}
 	}
 }
+
+// What was placed on the CPU while the GPU had no room, or was busy, moves there
+// once it has; a GPU that is hardly faster is not worth it, and nothing moves back.
+func TestMovesToAGPUThatIsFree(t *testing.T) {
+	cpu := ways.Way{Kind: ways.CPU, Parts: []ways.Part{{Device: ways.HostID, Layers: 11, Bytes: 13 * gib}}}
+	on := func(change ...func(*placement.Peer)) placement.Plan {
+		p := peer("attic", 32, 16, change...)
+		p.Runs, p.Ready, p.Placed, p.Way = true, true, true, &cpu
+		return placement.Place(placement.Model{UID: "m", Name: "m", Shape: layered, Want: 1}, placement.Snapshot{Peers: []placement.Peer{p}})
+	}
+	for name, tc := range map[string]struct {
+		plan placement.Plan
+		want ways.Kind
+		text string
+	}{
+		"free": {on(card("CUDA0", 24, 24)), ways.OneGPU, `model "m": moves from the CPU to CUDA0 on attic, which is free now`},
+		"busy": {on(card("CUDA0", 24, 24), func(p *placement.Peer) { p.Machine.GPUs[0].Busy = "another program uses it" }), ways.CPU, `model "m": stays on attic`},
+		"full": {on(card("CUDA0", 24, 0)), ways.CPU, `model "m": stays on attic`},
+		"slow": {on(card("iGPU0", 24, 24), func(p *placement.Peer) {
+			p.Machine.GPUs[0].Decode, p.Machine.Host.Decode = 1.2e10, 1e10
+			p.Machine.GPUs[0].Prefill, p.Machine.Host.Prefill = 1e11, 1e11
+		}), ways.CPU, `model "m": stays on attic`},
+	} {
+		if len(tc.plan.Orders) != 1 || tc.plan.Orders[0].Way.Kind != tc.want || tc.plan.Text != tc.text {
+			t.Errorf("%s: %+v", name, tc.plan)
+		}
+	}
+}
