@@ -1,9 +1,11 @@
 package scheduler
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/rand"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -72,29 +74,31 @@ func (c *cluster) say(p *fakePeer, what said) {
 }
 
 type fakePeer struct {
-	c        *cluster
-	index    int
-	name     string
-	key      crypto.PrivKey
-	id       peer.ID
-	disk     *memory // Records.
-	state    *memory // The scheduler's own.
-	filesMu  sync.Mutex
-	files    map[cid.Cid]content.Content
-	partials map[cid.Cid]content.Partial
-	rest     chan struct{}   // The rest of one content that is being pulled comes; nil is after fetchTime.
-	limit    int64           // Of the last pull.
-	hashing  chan struct{}   // Closed when files that are added are hashed; nil is at once.
-	foreign  map[string]bool // Paths at which something else lies now than what was pulled.
-	diskFree func() uint64   // nil where there is always room.
-	lend     uint64
-	table    *record.Table
-	s        *Scheduler
-	engine   *fakeEngine
-	without  string // Why there is no engine; empty where there is one.
-	up       bool
-	stop     func()
-	changed  chan struct{}
+	c         *cluster
+	index     int
+	name      string
+	key       crypto.PrivKey
+	id        peer.ID
+	disk      *memory // Records.
+	state     *memory // The scheduler's own.
+	filesMu   sync.Mutex
+	files     map[cid.Cid]content.Content
+	partials  map[cid.Cid]content.Partial
+	rest      chan struct{}   // The rest of one content that is being pulled comes; nil is after fetchTime.
+	limit     int64           // Of the last pull.
+	hashing   chan struct{}   // Closed when files that are added are hashed; nil is at once.
+	foreign   map[string]bool // Paths at which something else lies now than what was pulled.
+	diskFree  func() uint64   // nil where there is always room.
+	lend      uint64
+	autoPause bool
+	modelsMax uint64
+	table     *record.Table
+	s         *Scheduler
+	engine    *fakeEngine
+	without   string // Why there is no engine; empty where there is one.
+	up        bool
+	stop      func()
+	changed   chan struct{}
 }
 
 // memory is what a machine has on disk. Once its machine has crashed nothing is
@@ -197,7 +201,7 @@ func (p *fakePeer) start() {
 			}
 			return p.diskFree(), 1 << 40, nil
 		},
-		Lend: Lend{Bytes: p.lend}, Cores: 4,
+		Lend: Lend{Bytes: p.lend, BusyIgnore: 256 << 20, AutoPause: p.autoPause}, Cores: 4, ModelsMax: p.modelsMax,
 	}
 	if testing.Verbose() {
 		options.Log = slog.New(slog.NewTextHandler(os.Stderr, nil)).With("peer", p.name)
@@ -398,7 +402,7 @@ func (p *fakePeer) PutPlacement(id string, v record.Version, payload any) error 
 }
 
 func (p *fakePeer) HTTP(to peer.ID) http.RoundTripper      { return noTripper(to) }
-func (p *fakePeer) Control(to peer.ID) http.RoundTripper   { return noTripper(to) }
+func (p *fakePeer) Control(to peer.ID) http.RoundTripper   { return control{p, to} }
 func (p *fakePeer) Fetch(context.Context) exchange.Fetcher { return nil }
 
 // Have looks into the files of the peer that is asked, where it can be heard.
@@ -419,6 +423,34 @@ func (p *fakePeer) Range(context.Context, peer.ID, cid.Cid, int64, int64, bool) 
 }
 
 func (p *fakePeer) Reach(context.Context, peer.ID) error { return nil }
+
+// control carries acts to the peer that is to do them, where it can be heard.
+type control struct {
+	from *fakePeer
+	to   peer.ID
+}
+
+func (c control) RoundTrip(r *http.Request) (*http.Response, error) {
+	var act ActRequest
+	if err := json.NewDecoder(r.Body).Decode(&act); err != nil {
+		return nil, err
+	}
+	i := slices.IndexFunc(c.from.c.peers, func(o *fakePeer) bool { return o.id == c.to })
+	to := c.from.c.peers[i]
+	c.from.c.mu.Lock()
+	heard := c.from.c.hears(c.from, to)
+	c.from.c.mu.Unlock()
+	if !heard {
+		return nil, errors.New("no answer")
+	}
+	text, err := to.s.Obey(c.from.id, act.UID, act.Act)
+	status, answer := http.StatusOK, any(ActAnswer{text})
+	if err != nil {
+		status, answer = http.StatusConflict, map[string]string{"reason": string(ReasonOf(err)), "message": err.Error()}
+	}
+	data, err := json.Marshal(answer)
+	return &http.Response{StatusCode: status, Status: http.StatusText(status), Body: io.NopCloser(bytes.NewReader(data))}, err
+}
 
 // noTripper names the peer that it would reach.
 type noTripper peer.ID
@@ -568,136 +600,6 @@ func (p *fakePeer) RemovePulled(c cid.Cid) (content.Removed, error) {
 	return content.Removed{Files: 1, Bytes: f.Bytes}, nil
 }
 
-// fakeEngine pretends to be the engine of one peer. Load takes two seconds.
-type fakeEngine struct {
-	mu       sync.Mutex
-	fail     error         // Of the next starts.
-	fails    int           // How many of them, at most; 0 means all.
-	load     time.Duration // How long they take; 0 means loadTime.
-	life     time.Duration // After which they die; 0 means never.
-	running  map[*fakeProcess]bool
-	started  int
-	last     Launch
-	gpus     []Device
-	stopping func() // Called when one is told to stop.
-	used     uint64 // Memory of what runs.
-	most     uint64
-}
-
-const loadTime = 2 * time.Second
-
-// fetchTime is how long a pull takes.
-const fetchTime = 3 * time.Second
-
-func (e *fakeEngine) Build() Build { return Build{Commit: "80fb11a"} }
-
-func (e *fakeEngine) Devices(context.Context, Own, bool) ([]Device, error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return slices.Clone(e.gpus), nil
-}
-
-func (e *fakeEngine) Start(ctx context.Context, l Launch) (Process, error) {
-	e.mu.Lock()
-	e.last = l
-	fail, load, life := e.fail, cmp.Or(e.load, loadTime), e.life
-	e.started++
-	if e.fails > 0 && e.started >= e.fails {
-		e.fail = nil
-	}
-	e.mu.Unlock()
-	select {
-	case <-time.After(load):
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-	if fail != nil {
-		return nil, fail
-	}
-	p := &fakeProcess{e: e, need: l.Model.Need, done: make(chan struct{})}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.running == nil {
-		e.running = map[*fakeProcess]bool{}
-	}
-	e.running[p] = true
-	if life > 0 {
-		time.AfterFunc(life, func() { p.end(errors.New("signal: aborted")) })
-	}
-	e.used += p.need
-	e.most = max(e.most, e.used)
-	return p, nil
-}
-
-// failWith has the next starts fail; nil no longer.
-func (e *fakeEngine) failWith(err error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.fail = err
-}
-
-func (e *fakeEngine) starts() int {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.started
-}
-
-func (e *fakeEngine) killAll() {
-	e.mu.Lock()
-	list := slices.Collect(maps.Keys(e.running))
-	e.mu.Unlock()
-	for _, p := range list {
-		p.end(errors.New("signal: killed"))
-	}
-}
-
-func (e *fakeEngine) count() int {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return len(e.running)
-}
-
-type fakeProcess struct {
-	e    *fakeEngine
-	need uint64
-	once sync.Once
-	done chan struct{}
-	err  error
-}
-
-func (p *fakeProcess) end(err error) {
-	p.once.Do(func() {
-		p.e.mu.Lock()
-		delete(p.e.running, p)
-		p.e.used -= p.need
-		p.err = err
-		p.e.mu.Unlock()
-		close(p.done)
-	})
-}
-
-func (p *fakeProcess) Client() http.RoundTripper { return noTripper("") }
-func (p *fakeProcess) Device() string            { return "CPU" }
-func (p *fakeProcess) PID() int                  { return 0 }
-func (p *fakeProcess) Used() map[string]uint64   { return nil }
-func (p *fakeProcess) Usage() (Usage, error)     { return Usage{}, errors.New("no process") }
-func (p *fakeProcess) Timings(context.Context) (Timings, error) {
-	return Timings{}, errors.New("it does not tell")
-}
-func (p *fakeProcess) Done() <-chan struct{} { return p.done }
-func (p *fakeProcess) Err() error            { return p.err }
-
-func (p *fakeProcess) Stop(context.Context) error {
-	p.e.mu.Lock()
-	stopping := p.e.stopping
-	p.e.mu.Unlock()
-	if stopping != nil {
-		stopping()
-	}
-	p.end(nil)
-	return nil
-}
-
 // addModel registers a model that the given peers hold whole.
 func (c *cluster) addModel(name string, need uint64, holders ...*fakePeer) string {
 	c.t.Helper()
@@ -745,11 +647,14 @@ func (c *cluster) rootOf(name string) cid.Cid {
 	return cid.NewCidV1(cid.DagProtobuf, sum)
 }
 
-// register tells the mesh of a model.
-func (p *fakePeer) register(name string, need uint64) string {
+// register tells the mesh of a model, changed in some ways.
+func (p *fakePeer) register(name string, need uint64, change ...func(*Model)) string {
 	p.c.t.Helper()
 	uid := uidOf(name)
 	model := Model{Name: name, CID: p.c.rootOf(name).String(), Bytes: 1 << 20, Kind: "chat", Context: 1024, Slots: 1, Need: need}
+	for _, f := range change {
+		f(&model)
+	}
 	if err := p.PutShared(KindModel, uid, model); err != nil {
 		p.c.t.Fatal(err)
 	}

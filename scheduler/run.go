@@ -94,7 +94,7 @@ func (w *worker) serve(ctx context.Context, r *run) error {
 		return err
 	}
 	defer r.ending.Wait()
-	e, err := w.bringUp(ctx, r, 0, false)
+	e, err := w.bringUp(ctx, r, 0, false, "")
 	if err != nil {
 		return err
 	}
@@ -110,8 +110,9 @@ func (w *worker) serve(ctx context.Context, r *run) error {
 
 // bringUp takes the memory for an engine and starts it. Of the two that a run
 // has while one replaces the other, nth is 0 or 1. One that starts beside another
-// takes only memory that is free, and the other one is what is told of.
-func (w *worker) bringUp(ctx context.Context, r *run, nth int, beside bool) (*engine, error) {
+// takes only memory that is free, and the other one is what is told of; else text is
+// told with the stage.
+func (w *worker) bringUp(ctx context.Context, r *run, nth int, beside bool, text string) (*engine, error) {
 	launch, err := w.launch(r, nth)
 	if err != nil {
 		return nil, err
@@ -129,7 +130,7 @@ func (w *worker) bringUp(ctx context.Context, r *run, nth int, beside bool) (*en
 	}
 	launch.Threads = max(1, e.cores)
 	if !beside {
-		w.tell(r, Replica{State: StateLoading, Stage: StageStarting, Parts: r.way.Parts})
+		w.tell(r, Replica{State: StateLoading, Stage: StageStarting, Parts: r.way.Parts, Message: text})
 	}
 	began := time.Now()
 	process, err := w.s.Engine.Start(ctx, launch)
@@ -357,7 +358,7 @@ func (w *worker) renewEngine(ctx context.Context, r *run, e *engine, order renew
 		w.mu.Unlock()
 	}()
 	nth := 1 - e.nth
-	next, err := w.bringUp(ctx, r, nth, true)
+	next, err := w.bringUp(ctx, r, nth, true, "")
 	short := ReasonOf(err) == NoCapacity
 	switch {
 	case err == nil:
@@ -383,9 +384,10 @@ func (w *worker) renewEngine(ctx context.Context, r *run, e *engine, order renew
 		return nil, nil
 	}
 	w.shut(r, e) // There is no room for two.
-	w.tell(r, Replica{State: StateLoading, Stage: StageStarting, Parts: r.way.Parts, Message: cmp.Or(order.text, "it is being restarted; there is no room for two engines at a time")})
+	text := cmp.Or(order.text, "it is being restarted; there is no room for two engines at a time")
+	w.tell(r, Replica{State: StateLoading, Stage: StageStarting, Parts: r.way.Parts, Message: text})
 	w.end(r, e, drainTime)
-	next, err = w.bringUp(ctx, r, nth, false)
+	next, err = w.bringUp(ctx, r, nth, false, text)
 	if err != nil {
 		return nil, err
 	}
