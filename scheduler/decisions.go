@@ -2,10 +2,12 @@ package scheduler
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
 	"relay/p2p/record"
+	"relay/scheduler/setback"
 )
 
 // keptDecisions bounds the ring of decisions that status shows.
@@ -27,10 +29,11 @@ type decisions struct {
 	list    []Decision
 	placed  map[string]record.Version
 	refused map[string]record.Version
+	parked  map[string]bool
 }
 
 func newDecisions() *decisions {
-	return &decisions{placed: map[string]record.Version{}, refused: map[string]record.Version{}}
+	return &decisions{placed: map[string]record.Version{}, refused: map[string]record.Version{}, parked: map[string]bool{}}
 }
 
 // note adds what is new in a view.
@@ -42,12 +45,25 @@ func (d *decisions) note(v *view) {
 			d.placed[m.uid] = p.version
 			d.add(m.shown, p.Text)
 		}
+		for _, k := range v.placements[m.uid].Parked {
+			key := pairID(k.Peer, m.uid)
+			if _, known := d.parked[key]; !known && v.peer[k.Peer] != nil {
+				d.add(m.shown, fmt.Sprintf("model %q is parked on %s after %d failures in a row: %s (relay model retry %s)", m.shown, v.peer[k.Peer].Name, k.Failures, k.Text, m.shown))
+			}
+			d.parked[key] = true
+		}
 		for _, r := range m.replicas {
 			key := pairID(r.peer, m.uid)
 			if (r.State == StateFailed || r.State == StateRefused) && d.refused[key] != r.version {
 				d.refused[key] = r.version
 				d.add(m.shown, fmt.Sprintf("model %q on %s: %s", m.shown, v.peer[r.peer].Name, r.Message))
 			}
+		}
+	}
+	for key := range d.parked {
+		peer, uid, _ := splitPair(key)
+		if !slices.ContainsFunc(v.placements[uid].Parked, func(k setback.Parked) bool { return k.Peer == peer }) {
+			delete(d.parked, key)
 		}
 	}
 	for uid := range d.placed {

@@ -105,6 +105,9 @@ func (s *Scheduler) pullAll(ctx context.Context, m *modelView, o PullOptions, pr
 			Swarm: &swarm{BlockGetter: getter, s: s, cid: r.CID},
 			Progress: func(p content.Progress) {
 				tell.note(p)
+				if p.Phase == content.PhaseFetch && o.Limit == 0 {
+					s.advert.fetching(p.Rate)
+				}
 				sum.progress(p)
 			},
 		})

@@ -199,7 +199,6 @@ func (w *worker) fetch(ctx context.Context, r *run) error {
 	_, err = w.s.Pull(ctx, PullOptions{Name: r.uid}, func(p content.Progress) {
 		if now := time.Now(); p.Phase == content.PhaseFetch && now.Sub(told) >= stageEvery {
 			told = now
-			w.s.advert.fetching(p.Rate)
 			w.tell(r, Replica{State: StateLoading, Stage: StageFetching, Done: p.Done, Total: m.size()})
 		}
 	})
