@@ -204,9 +204,10 @@ func (p *fakeProcess) end(err error) {
 	})
 }
 
-func (p *fakeProcess) Client() http.RoundTripper { return noTripper("") }
-func (p *fakeProcess) Device() string            { return "CPU" }
-func (p *fakeProcess) PID() int                  { return 0 }
+func (p *fakeProcess) Client() http.RoundTripper   { return noTripper("") }
+func (p *fakeProcess) Device() string              { return "CPU" }
+func (p *fakeProcess) PID() int                    { return 0 }
+func (p *fakeProcess) Check(context.Context) error { return nil }
 
 func (p *fakeProcess) Used() map[string]uint64 {
 	if !p.e.reports {

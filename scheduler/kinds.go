@@ -238,6 +238,19 @@ type Replica struct {
 	Load string `cbor:"13,keyasint,omitempty"`
 	// Restart is the number of the last restart that it has been through.
 	Restart uint64 `cbor:"14,keyasint,omitempty"`
+	// Tried is another way that was ordered and did not work out: it goes on as it is.
+	Tried *Tried `cbor:"15,keyasint,omitempty"`
+	// CPUExperts is as in a way.
+	CPUExperts int `cbor:"16,keyasint,omitempty"`
+}
+
+// Tried is a way that a replica which serves was to change to, and could not.
+type Tried struct {
+	Way string `cbor:"1,keyasint"`
+	// Order is the version of the order.
+	Order  string `cbor:"2,keyasint"`
+	Reason string `cbor:"3,keyasint"`
+	Text   string `cbor:"4,keyasint"`
 }
 
 // The stages of a replica that loads, and the loads of one that is ready.
@@ -462,7 +475,10 @@ func (r Replica) check() error {
 		return fmt.Errorf("%w: unknown state of a replica", errForm)
 	}
 	if len(r.Message) > maxSentence || len(r.Reason) > maxModelName || len(r.Device) > maxModelName ||
-		len(r.Way) > maxModelName || len(r.Stage) > maxModelName || len(r.Load) > maxModelName {
+		len(r.Way) > maxModelName || len(r.Stage) > maxModelName || len(r.Load) > maxModelName || r.CPUExperts < 0 {
+		return fmt.Errorf("%w: a field is too long", errForm)
+	}
+	if t := r.Tried; t != nil && (len(t.Way) > maxModelName || len(t.Order) > maxModelName || len(t.Reason) > maxModelName || len(t.Text) > maxSentence) {
 		return fmt.Errorf("%w: a field is too long", errForm)
 	}
 	return checkParts(r.Parts)

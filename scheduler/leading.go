@@ -144,7 +144,7 @@ func (l *leading) adopt(v *view, m *modelView, claim leadership.Fence) {
 		return // What failed was another definition.
 	}
 	for _, p := range current.Parked {
-		l.setbacks.Adopt(setback.Key{Peer: p.Peer, UID: m.uid}, p)
+		l.setbacks.Adopt(setback.Key{Peer: p.Peer, UID: m.uid, Way: p.Way}, p)
 	}
 }
 
@@ -341,7 +341,10 @@ func (l *leading) again(m *modelView, peers []string) (failed []replicaView) {
 			continue
 		}
 		// The plan would not name the peer unless its time had come.
-		if l.soft[key].version == r.version || l.setbacks.Look(setback.Key{Peer: r.peer, UID: m.uid}, "", time.Time{}).Mark == mark(r) {
+		marks := func(way string) string {
+			return l.setbacks.Look(setback.Key{Peer: r.peer, UID: m.uid, Way: way}, "", time.Time{}).Mark
+		}
+		if l.soft[key].version == r.version || marks("") == mark(r) || marks(r.Way) == mark(r) {
 			failed = append(failed, r)
 		}
 	}
@@ -354,11 +357,19 @@ func (l *leading) hear(v *view, m *modelView, now time.Time) {
 	for _, r := range m.replicas {
 		p := v.peer[r.peer]
 		key := setback.Key{Peer: r.peer, UID: m.uid}
+		failed := func(way string, why setback.Failure) {
+			key.Way, why.Build = way, p.advert.Engine.Commit
+			l.setbacks.Note(key, why, now)
+		}
 		switch r.State {
 		case StateReady, StateLoading:
 			serving = serving || !p.gone()
 			if r.State == StateReady {
 				l.setbacks.Well(key, now)
+				l.setbacks.Well(setback.Key{Peer: r.peer, UID: m.uid, Way: r.Way}, now)
+			}
+			if t := r.Tried; t != nil {
+				failed(t.Way, setback.Failure{Mark: "tried " + t.Order, Parks: Reason(t.Reason) == EngineFailed, Reason: t.Reason, Text: t.Text})
 			}
 		case StateFailed, StateRefused:
 			if why := Reason(r.Reason); why == Unloaded || why == DeviceBusy {
@@ -371,7 +382,12 @@ func (l *leading) hear(v *view, m *modelView, now time.Time) {
 				}
 				continue
 			}
-			l.setbacks.Note(key, setback.Failure{Mark: mark(r), Parks: r.State == StateFailed, Reason: r.Reason, Text: r.Message, Build: p.advert.Engine.Commit}, now)
+			why := setback.Failure{Mark: mark(r), Parks: r.State == StateFailed, Reason: r.Reason, Text: r.Message}
+			if why.Parks { // Of the engine, that way; what is refused is refused however it is to run.
+				failed(r.Way, why)
+			} else {
+				failed("", why)
+			}
 		}
 	}
 	if unloaded == "" {

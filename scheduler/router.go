@@ -130,16 +130,14 @@ func (s *Scheduler) pick(ctx context.Context, v *view, m *modelView, excluded fu
 			cmp.Compare(v.peer[a.peer].RTT, v.peer[b.peer].RTT),
 			cmp.Compare(a.peer, b.peer))
 	})
+	mine := false // One of this peer's own would do, once it has its turn.
 	for _, r := range ready {
 		route := Route{Model: m.served(), Peer: r.peer, PeerName: v.peer[r.peer].Name, Local: r.peer == s.self}
-		leave := func() {}
+		leave := func(error) {}
 		if route.Local {
-			process, out, err := s.work.occupy(ctx, m.uid)
-			if err != nil {
-				return Route{}, false, &Error{Why: Busy, Retry: RetryLater, Message: fmt.Sprintf("model %q: the cores that this peer lends are busy with another model", m.shown), Err: err}
-			}
-			if process == nil {
-				continue
+			process, out, busy := s.work.occupyNow(m.uid)
+			if mine = busy; process == nil {
+				continue // Others may have their cores free.
 			}
 			route.Client, leave = process.Client(), out
 		} else {
@@ -150,13 +148,27 @@ func (s *Scheduler) pick(ctx context.Context, v *view, m *modelView, excluded fu
 			route.Client = s.cuttable(r.peer, s.Mesh.HTTP(id))
 		}
 		back := s.traffic.send(r.peer, m.uid)
-		route.Done = func(error) {
+		route.Done = func(err error) {
 			back()
-			leave()
+			leave(err)
 		}
 		return route, true, nil
 	}
-	return Route{}, false, nil
+	if !mine {
+		return Route{}, false, nil
+	}
+	process, leave, err := s.work.occupy(ctx, m.uid)
+	switch {
+	case err != nil:
+		return Route{}, false, &Error{Why: Busy, Retry: RetryLater, Message: fmt.Sprintf("model %q: the cores that this peer lends are busy with another model", m.shown), Err: err}
+	case process == nil:
+		return Route{}, false, nil
+	}
+	back := s.traffic.send(s.self, m.uid)
+	return Route{Model: m.served(), Peer: s.self, PeerName: v.peer[s.self].Name, Local: true, Client: process.Client(), Done: func(err error) {
+		back()
+		leave(err)
+	}}, true, nil
 }
 
 func boolCompare(a, b bool) int {
@@ -251,5 +263,5 @@ func (s *Scheduler) Serve(ctx context.Context, uid string) (Lease, error) {
 	if process == nil {
 		return Lease{}, &Error{Why: ModelLoading, Message: fmt.Sprintf("model %q does not run on this peer any more", m.shown), Retry: RetryElsewhere}
 	}
-	return Lease{Model: m.served(), Client: process.Client(), Done: func(error) { leave() }}, nil
+	return Lease{Model: m.served(), Client: process.Client(), Done: leave}, nil
 }

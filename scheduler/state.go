@@ -162,6 +162,8 @@ type ReplicaState struct {
 // it is not tried there until somebody says so.
 type ParkedState struct {
 	Peer string `json:"peer"`
+	// Way is the one way that failed; empty is all of them.
+	Way  string `json:"way,omitempty"`
 	Text string `json:"text"`
 }
 
@@ -245,7 +247,7 @@ func (s *Scheduler) modelState(v *view, m *modelView, pulls []PullState) ModelSt
 		state.Leader = &LeaderState{p.leader, p.version[0]}
 		state.Placed, state.Reason, state.Final, state.Asleep = p.Text, p.Reason, p.Final, p.Asleep && len(p.Peers) == 0
 		for _, k := range p.Parked {
-			state.Parked = append(state.Parked, ParkedState{k.Peer, k.Text})
+			state.Parked = append(state.Parked, ParkedState{k.Peer, k.Way, k.Text})
 		}
 	case ok:
 		state.Placed = fmt.Sprintf("model %q: nobody leads it; its last leader may lead no more", m.shown)
