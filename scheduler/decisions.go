@@ -55,7 +55,8 @@ func (d *decisions) note(v *view) {
 		}
 		for _, r := range m.replicas {
 			key := pairID(r.peer, m.uid)
-			if (r.State == StateFailed || r.State == StateRefused) && d.refused[key] != r.version {
+			told := r.State == StateFailed || r.State == StateRefused || r.State == StateDraining && r.Message != ""
+			if told && d.refused[key] != r.version {
 				d.refused[key] = r.version
 				d.add(m.shown, fmt.Sprintf("model %q on %s: %s", m.shown, v.peer[r.peer].Name, r.Message))
 			}

@@ -216,7 +216,8 @@ const (
 // Replica is the payload of a worker's answer to a placement.
 type Replica struct {
 	State string `cbor:"1,keyasint"`
-	// Reason and Message are of the states failed and refused.
+	// Reason is of the states failed and refused, Message says in words why it is in
+	// its state where that does not go without saying.
 	Reason  string `cbor:"2,keyasint,omitempty"`
 	Message string `cbor:"3,keyasint,omitempty"`
 	// Device is where the model computes.

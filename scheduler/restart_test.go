@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"context"
 	"slices"
 	"strings"
 	"testing"
@@ -45,17 +46,29 @@ func (c *cluster) always(d time.Duration, what string, is func() bool) {
 func (p *fakePeer) insist(name string, most time.Duration) {
 	p.c.t.Helper()
 	for began := time.Now(); ; {
-		got := <-p.ask(name)
+		ctx, cancel := context.WithTimeout(p.c.t.Context(), most+time.Second)
+		route, err := p.s.Route(ctx, name, nil)
+		cancel()
 		switch {
-		case got.err == nil:
+		case err == nil:
+			if on := p.c.named(route.PeerName); on != p { // It gets there.
+				if lease, err := on.s.Serve(p.c.t.Context(), uidOf(name)); err == nil {
+					lease.Done(nil)
+				}
+			}
+			route.Done(nil)
 			p.c.pass(time.Millisecond)
 			return
-		case time.Since(began) > most:
-			p.c.t.Errorf("%s is not served after %s: %v", name, most, got.err)
+		case time.Since(began) >= most:
+			p.c.t.Errorf("%s is not served after %s: %v", name, most, err)
 			return
 		}
 		p.c.pass(time.Second)
 	}
+}
+
+func (c *cluster) named(name string) *fakePeer {
+	return c.peers[slices.IndexFunc(c.peers, func(p *fakePeer) bool { return p.name == name })]
 }
 
 // serves says whether a model has as many ready replicas at least, as a peer

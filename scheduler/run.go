@@ -283,7 +283,7 @@ func (w *worker) watch(ctx context.Context, r *run, e *engine) (*engine, error) 
 		case why := <-r.notices:
 			w.shut(r, e)
 			if why.Why != Unloaded { // It may be needed elsewhere while its requests finish.
-				w.tell(r, Replica{State: StateDraining, Device: e.process.Device(), Parts: e.way.Parts})
+				w.tell(r, Replica{State: StateDraining, Device: e.process.Device(), Parts: e.way.Parts, Message: why.Message})
 			}
 			w.end(r, e, drainTime)
 			return nil, why
