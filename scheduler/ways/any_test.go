@@ -54,7 +54,9 @@ func anyDevice(t *rapid.T, id string, most uint64) ways.Device {
 func anyMachine(t *rapid.T) ways.Machine {
 	m := ways.Machine{Name: "attic", Host: anyDevice(t, ways.HostID, 600)}
 	for i := range rapid.IntRange(0, 4).Draw(t, "gpus") {
-		m.GPUs = append(m.GPUs, anyDevice(t, fmt.Sprint("CUDA", i), 500))
+		g := anyDevice(t, fmt.Sprint("CUDA", i), 500)
+		g.Unified = rapid.Float64().Draw(t, "unified") < 0.3
+		m.GPUs = append(m.GPUs, g)
 	}
 	return m
 }
@@ -133,12 +135,18 @@ func TestLadders(t *testing.T) {
 // device is asked for more than the verdict says.
 func holdsWhole(t *rapid.T, s ways.Shape, m ways.Machine, r ways.Rung) {
 	t.Helper()
-	layers, bytes := 0, uint64(0)
+	layers, bytes, ofHost := 0, uint64(0), uint64(0)
 	for i, part := range r.Parts {
+		if d := device(m, part.Device); d.Unified || !d.GPU {
+			ofHost += part.Bytes
+		}
 		layers, bytes = layers+part.Layers, bytes+part.Bytes
 		if d := device(m, part.Device); part.Bytes > may(d, r.Verdict) || part.Bytes == 0 || d.GPU != (i < len(r.Parts)-1) || d.GPU && part.Layers == 0 {
 			t.Fatalf("%+v asks too much of %+v", r, d)
 		}
+	}
+	if ofHost > may(m.Host, r.Verdict) {
+		t.Fatalf("%+v takes %d of the host's memory, %+v", r, ofHost, m.Host)
 	}
 	if layers != s.Count()+1 || r.Kind == ways.OneGPU && len(r.Parts) != 2 || r.Kind == ways.GPUs && len(r.Parts) < 3 || r.Kind == ways.CPU && len(r.Parts) != 1 {
 		t.Fatalf("%+v of %d layers", r, s.Count())
@@ -191,11 +199,15 @@ func TestSumsDecide(t *testing.T) {
 		one := false
 		whole := s
 		whole.Tied, whole.Input, whole.Host = false, 0, 0
+		ram, beside := may(m.Host, ways.Fits), max(1, s.Input+s.Host)
 		for _, g := range m.GPUs {
-			one = one || may(g, ways.Fits) >= whole.CPU() && g.Lent > 0 && g.Busy == ""
+			need := beside
+			if g.Unified {
+				need += whole.CPU()
+			}
+			one = one || may(g, ways.Fits) >= whole.CPU() && g.Lent > 0 && g.Busy == "" && ram >= need
 		}
-		ram := may(m.Host, ways.Fits)
-		if one = one && ram >= max(1, s.Input+s.Host); one != (rungs[0].Verdict == ways.Fits) {
+		if one != (rungs[0].Verdict == ways.Fits) {
 			t.Fatalf("%v: %+v", one, rungs[0])
 		}
 		if cpu := ram >= max(1, s.CPU()); cpu != (rungs[4].Verdict == ways.Fits) {

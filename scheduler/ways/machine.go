@@ -7,6 +7,10 @@ const HostID = "RAM"
 type Device struct {
 	ID, Name string
 	GPU      bool
+	// Unified: a GPU without memory of its own. What it lends, and has free, is a
+	// share of the host's, which is there once: a way takes of both together no more
+	// than the host has.
+	Unified bool
 	// Known says that Lent, Free and Evictable are known; memory that is not known
 	// is not used.
 	Known bool
