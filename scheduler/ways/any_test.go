@@ -190,6 +190,59 @@ func bestIsOneOf(t *rapid.T, s ways.Shape, m ways.Machine, rungs []ways.Rung) {
 	}
 }
 
+// What is blocked is said so on the ladder and is taken by nobody; the other ways are
+// what they were.
+func TestBlockedKinds(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s, m := anyShape(t), anyMachine(t)
+		open := ways.Ladder(s, m)
+		parked := make(map[ways.Kind]bool)
+		for _, r := range open {
+			if rapid.Bool().Draw(t, "blocked") {
+				parked[r.Kind] = rapid.Bool().Draw(t, "parked")
+				m.Blocked = append(m.Blocked, ways.Block{Kind: r.Kind, Parked: parked[r.Kind], Reason: "engine_failed", Text: "it fell on " + string(r.Kind)})
+			}
+		}
+		rungs := ways.Ladder(s, m)
+		could, all, hopeless := false, true, true
+		for i, r := range rungs {
+			is, blocked := parked[r.Kind]
+			if open[i].Verdict != ways.Never {
+				could, all, hopeless = true, all && blocked, hopeless && is
+			}
+			if !blocked || open[i].Verdict == ways.Never {
+				if !reflect.DeepEqual(r, open[i]) {
+					t.Fatalf("%+v, and before %+v", r, open[i])
+				}
+				continue
+			}
+			want := ways.Later
+			if is {
+				want = ways.Never
+			}
+			if r.Verdict != want || r.Reason != "engine_failed" || r.Text != "it fell on "+string(r.Kind) || !reflect.DeepEqual(r.Way, open[i].Way) {
+				t.Fatalf("%+v is blocked, parked %v", r, is)
+			}
+		}
+		for worst := ways.Fits; worst <= ways.Never; worst++ {
+			best, verdict, ok := ways.Best(s, m, worst)
+			_, blocked := parked[best.Kind]
+			if ok && (blocked || verdict > worst) {
+				t.Fatalf("%+v (%s)", best, verdict)
+			}
+			for i, r := range open {
+				if _, blocked := parked[r.Kind]; !blocked && r.Verdict != ways.Never && r.Verdict <= worst && (!ok || ways.Faster(r.Decode, best.Decode)) {
+					t.Fatalf("%+v was taken before %+v", best, rungs[i])
+				}
+			}
+		}
+		why, ok := ways.Of(s).Blocked(&m)
+		if ok != (could && all) || ok && why.Parked != hopeless {
+			t.Fatalf("blocked %v by %+v: %+v", ok, why, rungs)
+		}
+	})
+}
+
 // Where one GPU, or the RAM alone, has the room, the ladder says so: no more and
 // no less than the sums of what lies there.
 func TestSumsDecide(t *testing.T) {

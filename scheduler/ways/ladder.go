@@ -17,8 +17,8 @@ var kinds = [...]Kind{OneGPU, GPUs, Hybrid, Shards, CPU}
 func Ladder(s Shape, m Machine) []Rung { return Of(s).Ladder(&m) }
 
 // Best is the fastest way by predicted decode, and the upper one on the ladder
-// where differences are within 10 %, whose verdict is at most worst. It makes no
-// text.
+// where differences are within 10 %, whose verdict is at most worst. No kind that is
+// blocked is taken. It makes no text.
 func Best(s Shape, m Machine, worst Verdict) (Way, Verdict, bool) { return Of(s).Best(&m, worst) }
 
 // Ladder is the function of that name for this shape.
@@ -41,6 +41,12 @@ func (p *Pieces) Ladder(m *Machine) []Rung {
 				r.Reason = noCapacity
 			}
 		}
+		if b := m.block(k); b != nil && r.Verdict != Never {
+			r.Verdict, r.Reason, r.Text = Later, b.Reason, cmp.Or(b.Text, "it failed there")
+			if b.Parked {
+				r.Verdict = Never
+			}
+		}
 		rungs = append(rungs, r)
 	}
 	return rungs
@@ -52,7 +58,7 @@ func (p *Pieces) Best(m *Machine, worst Verdict) (Way, Verdict, bool) {
 	var parts []Part
 	verdict, found := Never, false
 	for _, k := range kinds {
-		if len(m.GPUs) == 0 && k != CPU || found && !p.mayBeat(best.Decode, k, m) {
+		if len(m.GPUs) == 0 && k != CPU || m.block(k) != nil || found && !p.mayBeat(best.Decode, k, m) {
 			continue
 		}
 		w, v, ok := p.lowest(k, m, worst)
@@ -64,6 +70,28 @@ func (p *Pieces) Best(m *Machine, worst Verdict) (Way, Verdict, bool) {
 		}
 	}
 	return best, verdict, found
+}
+
+// Blocked says that all kinds of way that the model could ever go on a machine are
+// blocked, and by what: the one that is nearest to passing. ok is false where one is
+// not, or there is none.
+func (p *Pieces) Blocked(m *Machine) (why Block, ok bool) {
+	if len(m.Blocked) == 0 {
+		return why, false
+	}
+	for _, k := range kinds {
+		if _, _, could := p.lowest(k, m, Later); !could {
+			continue
+		}
+		b := m.block(k)
+		if b == nil {
+			return Block{}, false
+		}
+		if !ok || why.Parked && !b.Parked {
+			why, ok = *b, true
+		}
+	}
+	return why, ok
 }
 
 // mayBeat says whether a kind of way could be really faster than that: by what was
