@@ -51,6 +51,11 @@ func anyPeer(t *rapid.T, i int) placement.Peer {
 		p.Failed, p.FailedText = "engine_failed", "it fell"
 		p.Parked = rapid.Bool().Draw(t, "parked")
 	}
+	for _, k := range []ways.Kind{ways.OneGPU, ways.GPUs, ways.Hybrid, ways.CPU} {
+		if chance(t, "blocked", 0.15) {
+			p.Machine.Blocked = append(p.Machine.Blocked, ways.Block{Kind: k, Parked: rapid.Bool().Draw(t, "parked"), Reason: "engine_failed", Text: "it fell that way"})
+		}
+	}
 	if chance(t, "paused", 0.1) {
 		p.Paused = "its owner paused it"
 	}
@@ -195,6 +200,9 @@ func checkOrder(t *rapid.T, m placement.Model, p placement.Peer, o placement.Ord
 	if !allowed(m, p, source) || o.Fetch == p.Holds {
 		t.Fatalf("%+v goes to %+v", o, p)
 	}
+	if slices.ContainsFunc(p.Machine.Blocked, func(b ways.Block) bool { return b.Kind == o.Way.Kind }) {
+		t.Fatalf("%+v goes to %+v, where that is blocked", o, p)
+	}
 	for device, bytes := range o.Way.Need() {
 		if bytes > room(p, device, m.Evict) {
 			t.Fatalf("%+v asks too much of %+v", o, p)
@@ -306,6 +314,7 @@ func checkFinal(t *rapid.T, m placement.Model, s placement.Snapshot, plan placem
 			d.Free, d.Evictable, d.Busy = d.Lent, 0, ""
 		}
 		p.Paused, p.Grace = "", false
+		p.Machine.Blocked = slices.DeleteFunc(slices.Clone(p.Machine.Blocked), func(b ways.Block) bool { return !b.Parked })
 		if !p.Parked {
 			p.Runs, p.Ready, p.Failed = p.Runs && p.Failed == "", p.Ready && p.Failed == "", ""
 		}

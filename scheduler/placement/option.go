@@ -70,7 +70,7 @@ func (p *planner) bar(q *Peer) (best ways.Verdict, reason, text string) {
 	}
 	switch {
 	case q.Parked:
-		r := p.parked(q)
+		r := p.failureText(q)
 		return ways.Never, r.Reason, r.Text
 	case q.Failed != "":
 		reason, text = p.reject(q)

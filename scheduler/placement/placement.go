@@ -274,23 +274,30 @@ func (p *planner) final() bool {
 	for i := range p.peers {
 		q := &p.peers[i]
 		switch why := p.unable(q); {
-		case why == isGone && q.Holds && !q.Parked:
+		case why == isGone && q.Holds && !p.parked(q):
 			return false // It may come back.
 		case why == isPaused:
 		case why != able:
 			continue
 		}
 		if f := p.fileless(q); !q.Runs && f != hasFile {
-			if (f == noRoom || f == unknownRoom) && p.fits(q, ways.Later) {
+			if (f == noRoom || f == unknownRoom) && p.ever(q) {
 				return false // Disks are emptied, and looked at.
 			}
 			continue
 		}
-		if could = true; !q.Parked && (q.Runs || p.fits(q, ways.Later)) {
+		if could = true; !p.parked(q) && p.ever(q) {
 			return false
 		}
 	}
 	return could
+}
+
+// ever says whether the model could run on a peer if nothing else ran there, and what
+// failed were tried again.
+func (p *planner) ever(q *Peer) bool {
+	b, blocked := p.pieces.Blocked(&q.Machine)
+	return q.Runs || blocked && !b.Parked || p.fits(q, ways.Later)
 }
 
 func (p *planner) fits(q *Peer, worst ways.Verdict) bool {
@@ -310,14 +317,14 @@ func Ever(m Model, s Snapshot) (peers int, why []Rejection) {
 		switch {
 		case u != able:
 			why = append(why, Rejection{q.ID, u.reason(), p.unableText(q, u)})
-		case q.Parked:
-			why = append(why, p.parked(q))
+		case p.parked(q):
+			why = append(why, p.failureText(q))
 		case q.Runs:
 			peers++
 		case p.fileless(q) != hasFile:
 			reason, text := p.filelessText(q)
 			why = append(why, Rejection{q.ID, reason, text})
-		case p.fits(q, ways.Later):
+		case p.ever(q):
 			peers++
 		default:
 			why = append(why, Rejection{q.ID, noCapacity, p.lacksText(q)})

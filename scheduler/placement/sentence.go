@@ -230,7 +230,7 @@ func (p *planner) unserved(holders []*Peer) (reason, text string) {
 	for _, q := range holders {
 		reason, text := p.reject(q)
 		reasons[reason] = true
-		if q.Failed == reason {
+		if why, _, _, is := p.failure(q); is && why == reason {
 			failed = cmp.Or(failed, reason)
 		}
 		texts = append(texts, text)
@@ -250,7 +250,7 @@ func (p *planner) twoFigures(holders []*Peer) string {
 	for _, q := range holders {
 		reason, _ := p.reject(q)
 		host := &q.Machine.Host
-		if reason != noCapacity || q.Failed != "" || q.Parked || q.Paused != "" || len(q.Machine.GPUs) > 0 || !host.Known || host.Busy != "" {
+		if reason != noCapacity || p.failed(q) || q.Paused != "" || len(q.Machine.GPUs) > 0 || !host.Known || host.Busy != "" {
 			return ""
 		}
 	}

@@ -35,6 +35,11 @@ func fast(rate float64) func(*placement.Peer) {
 func parks(p *placement.Peer) {
 	p.Parked, p.Failed, p.FailedText = true, "engine_failed", "the engine ended at once"
 }
+func falls(k ways.Kind, parked bool) func(*placement.Peer) {
+	return func(p *placement.Peer) {
+		p.Machine.Blocked = append(p.Machine.Blocked, ways.Block{Kind: k, Parked: parked, Reason: "engine_failed", Text: "it fell as " + string(k)})
+	}
+}
 func pauses(p *placement.Peer) { p.Paused = "its owner plays a game" }
 
 func TestWaysAndWants(t *testing.T) {
@@ -140,6 +145,20 @@ func TestWaysAndWants(t *testing.T) {
 		{"parked there, too small elsewhere", placement.Model{}, peers{peer("attic", 64, 64, parks), peer("den", 8, 8)}, "", "no_capacity", true,
 			`model "qwen": runs nowhere: attic: parked there until somebody says relay model retry qwen: the engine ended at once; 12.8 GiB needed, den lends 8.0 GiB in all`,
 			[]string{"attic: parked there until somebody says relay model retry qwen: the engine ended at once", "12.8 GiB needed, den lends 8.0 GiB in all"}},
+		{"it fell on the GPU, and goes to the CPU", placement.Model{}, peers{peer("den", 16, 16, card("CUDA0", 24, 24), falls(ways.OneGPU, false), falls(ways.Hybrid, false))}, "den:cpu", "", false,
+			`model "qwen": goes to den (holds the file, 16.0 GiB free of 16.0 GiB lent); 12.8 GiB needed; ` +
+				`runs on cpu although CUDA0 on den is free: it fell as gpu`, nil},
+		{"it fell whichever way it could go", placement.Model{}, peers{peer("den", 4, 4, card("CUDA0", 24, 24), falls(ways.OneGPU, true), falls(ways.Hybrid, false))}, "", "engine_failed", false,
+			`model "qwen": runs nowhere: den: it fell as gpu+ram`, []string{"den: it fell as gpu+ram"}},
+		{"it is parked whichever way it could go", placement.Model{}, peers{peer("den", 16, 0, falls(ways.CPU, true))}, "", "engine_failed", true,
+			`model "qwen": runs nowhere: den: parked there until somebody says relay model retry qwen: it fell as cpu`,
+			[]string{"den: parked there until somebody says relay model retry qwen: it fell as cpu"}},
+		{"it is parked on the GPU, and the RAM is taken", placement.Model{}, peers{peer("den", 16, 4, card("CUDA0", 24, 24), falls(ways.OneGPU, true), falls(ways.Hybrid, true))}, "", "no_capacity", false,
+			`model "qwen": runs nowhere: den: gpu it fell as gpu, gpu+ram it fell as gpu+ram, cpu needs 12.8 GiB, RAM has 4.0 GiB free of the 16.0 GiB it lends`,
+			[]string{`den: gpu it fell as gpu, gpu+ram it fell as gpu+ram, cpu needs 12.8 GiB, RAM has 4.0 GiB free of the 16.0 GiB it lends`}},
+		{"its disk is full, and it fell", placement.Model{Fetch: true}, peers{peer("attic", 8, 8), peer("den", 16, 16, disk(0), falls(ways.CPU, false))}, "", "no_capacity", false,
+			`model "qwen": need 12.8 GiB, most free is 8.0 GiB on attic; no holder lends more than 8.0 GiB`,
+			[]string{"12.8 GiB needed, attic lends 8.0 GiB in all", "den does not hold the file, and its disk has no room for it: 12.2 GiB needed, 0 MiB free"}},
 		{"its owner paused it", placement.Model{}, peers{peer("attic", 16, 16, ready, pauses)}, "", "no_capacity", false,
 			`model "qwen": runs nowhere: attic lends nothing for now: its owner plays a game`,
 			[]string{"attic lends nothing for now: its owner plays a game"}},
@@ -215,8 +234,9 @@ func TestEver(t *testing.T) {
 		peer("game", 32, 32, pauses), peer("lab", 16, 16, failed), peer("nas", 16, 16, parks),
 		peer("phone", 16, 16, client), peer("shed", 16, 0, disk(2)), peer("tower", 4, 0, ready),
 		peer("work", 4, 4, card("CUDA0", 24, 0)),
+		peer("xeon", 16, 16, falls(ways.CPU, false)), peer("yard", 16, 16, falls(ways.CPU, true)),
 	}}
-	for fetch, want := range map[bool]int{false: 5, true: 6} {
+	for fetch, want := range map[bool]int{false: 6, true: 7} {
 		m.Fetch = fetch
 		peers, why := placement.Ever(m, s)
 		if peers != want || peers+len(why) != len(s.Peers) {

@@ -72,7 +72,7 @@ func (p *Pieces) oneGPU(m *Machine, v Verdict, ram uint64) (Way, bool) {
 			continue
 		}
 		w := p.allOn(m, i)
-		if w.Parts[0].Bytes > room || w.Parts[1].Bytes > ram {
+		if w.Parts[0].Bytes > room || m.inHost(w.Parts) > ram {
 			continue
 		}
 		if best < 0 || Faster(w.Decode, speed) || !Faster(speed, w.Decode) && room > bestRoom {
@@ -95,7 +95,7 @@ func (p *Pieces) allOn(m *Machine, gpu int) Way {
 
 // gpus takes the fewest GPUs that hold it together, the roomiest.
 func (p *Pieces) gpus(m *Machine, v Verdict, ram uint64) (Way, bool) {
-	p.byRoom(m, v)
+	p.byRoom(m, v, ram)
 	for k := 2; k <= len(p.order); k++ {
 		if p.onGPU(0, p.n+1, 0) > p.together(k) {
 			continue
@@ -110,7 +110,7 @@ func (p *Pieces) gpus(m *Machine, v Verdict, ram uint64) (Way, bool) {
 // hybrid leaves as much on GPUs as goes there: on the roomiest, and on more of
 // them where that is really faster.
 func (p *Pieces) hybrid(m *Machine, v Verdict, ram uint64) (Way, bool) {
-	p.byRoom(m, v)
+	p.byRoom(m, v, ram)
 	best, found := Way{}, false
 	for k := 1; k <= len(p.order); k++ {
 		w, ok := p.deepest(m, k, ram)
@@ -145,22 +145,38 @@ func (p *Pieces) deepest(m *Machine, k int, ram uint64) (Way, bool) {
 	return Way{}, false
 }
 
-// byRoom finds the usable GPUs and puts the roomiest first.
-func (p *Pieces) byRoom(m *Machine, v Verdict) {
-	p.order, p.room = p.order[:0], p.room[:0]
+// byRoom finds the usable GPUs and puts the roomiest first; those that take of the
+// host's memory come last, for they save none of it.
+func (p *Pieces) byRoom(m *Machine, v Verdict, ram uint64) {
+	p.ram, p.order, p.room, p.unified = ram, p.order[:0], p.room[:0], p.unified[:0]
 	for i := range m.GPUs {
 		room, ok := m.GPUs[i].room(v)
 		p.room = append(p.room, room)
+		p.unified = append(p.unified, m.GPUs[i].Unified)
 		if ok && room > p.shape.Compute {
 			p.order = append(p.order, i)
 		}
 	}
 	slices.SortStableFunc(p.order, func(a, b int) int {
-		return cmp.Compare(p.room[b], p.room[a])
+		switch {
+		case p.unified[a] == p.unified[b]:
+			return cmp.Compare(p.room[b], p.room[a])
+		case p.unified[a]:
+			return +1
+		}
+		return -1
 	})
 }
 
-// together is what the k roomiest GPUs have beside their buffers.
+// roomBeside is what a GPU has where a step leaves so much in host memory.
+func (p *Pieces) roomBeside(gpu, first, cpuExperts int) uint64 {
+	if !p.unified[gpu] {
+		return p.room[gpu]
+	}
+	return min(p.room[gpu], p.ram-min(p.ram, p.inRAM(first, cpuExperts)))
+}
+
+// together is what the k roomiest GPUs have beside their buffers, at the most.
 func (p *Pieces) together(k int) (bytes uint64) {
 	for _, i := range p.order[:k] {
 		bytes += p.room[i] - p.shape.Compute
@@ -180,14 +196,15 @@ func (p *Pieces) take(k int) {
 // holds says whether the k roomiest GPUs, filled one after the other, hold what a
 // step leaves to them.
 func (p *Pieces) holds(k, t int) bool {
-	at, cpuExperts := p.step(t)
-	if p.onGPU(at, p.n+1, cpuExperts) > p.together(k) {
+	first, cpuExperts := p.step(t)
+	if p.onGPU(first, p.n+1, cpuExperts) > p.together(k) {
 		return false
 	}
 	p.take(k)
+	at := first
 	for i := range p.room {
 		if p.taken[i] {
-			at = p.fill(at, cpuExperts, p.room[i])
+			at = p.fill(at, cpuExperts, p.roomBeside(i, first, cpuExperts))
 		}
 	}
 	return at == p.n+1
@@ -227,17 +244,19 @@ func (p *Pieces) cut(m *Machine, kind Kind, k, t int, ram uint64, even bool) (Wa
 	first, cpuExperts := p.step(t)
 	total := float64(p.onGPU(first, p.n+1, cpuExperts))
 	sum, passed := 0.0, 0.0
-	for i, room := range p.room {
-		if p.taken[i] {
+	for i := range p.room {
+		room := p.roomBeside(i, first, cpuExperts)
+		if p.taken[i] = p.taken[i] && room > p.shape.Compute; p.taken[i] {
 			sum += float64(room - p.shape.Compute)
 		}
 	}
 	p.parts, p.where = p.parts[:0], p.where[:0]
 	at := first
-	for i, room := range p.room {
+	for i := range p.room {
 		if !p.taken[i] {
 			continue
 		}
+		room := p.roomBeside(i, first, cpuExperts)
 		passed += float64(room - p.shape.Compute)
 		end := at
 		if even {
@@ -262,7 +281,25 @@ func (p *Pieces) cut(m *Machine, kind Kind, k, t int, ram uint64, even bool) (Wa
 			return Way{}, false
 		}
 	}
-	return w, w.Parts[len(w.Parts)-1].Bytes <= ram
+	return w, m.inHost(w.Parts) <= ram
+}
+
+// inHost is what parts take of host memory, those on GPUs that have none of their
+// own included.
+func (m *Machine) inHost(parts []Part) uint64 {
+	gpus, host := parts[:len(parts)-1], parts[len(parts)-1]
+	bytes := host.Bytes
+	for i := range m.GPUs {
+		if !m.GPUs[i].Unified {
+			continue
+		}
+		for _, part := range gpus {
+			if part.Device == m.GPUs[i].ID {
+				bytes += part.Bytes
+			}
+		}
+	}
+	return bytes
 }
 
 // nearest is the unit whose beginning is nearest to so many bytes behind first.
@@ -288,13 +325,13 @@ func (p *Pieces) finish(m *Machine, kind Kind, cpuExperts int) Way {
 	host := &p.parts[len(p.parts)-1]
 	var t pace
 	if kind == CPU {
-		t.add(&m.Host, p.read(0, p.n+1, 0))
+		t.add(m, &m.Host, p.read(0, p.n+1, 0))
 	} else {
-		t.add(&m.Host, p.readInRAM(host.Layers, cpuExperts))
+		t.add(m, &m.Host, p.readInRAM(host.Layers, cpuExperts))
 		at := host.Layers
 		for i, gpu := range p.where {
 			end := at + p.parts[i].Layers
-			t.add(&m.GPUs[gpu], p.read(at, end, cpuExperts))
+			t.add(m, &m.GPUs[gpu], p.read(at, end, cpuExperts))
 			at = end
 		}
 	}
