@@ -53,10 +53,10 @@ func (c *Control) actAndWait(ctx context.Context, body io.Reader, act scheduler.
 	if act == scheduler.ActRestart {
 		until = newRestarted(c, before)
 	}
-	acted, err := c.Scheduler.Act(ctx, q.Name, act)
+	acted, err := c.Scheduler.Act(ctx, before.UID, act)
 	if leaderChanges(err) && !q.NoWait {
 		progress(underWay{phase: "wait", why: err.Error(), total: -1}.line())
-		acted, err = c.actOnceLed(ctx, q.Name, act)
+		acted, err = c.actOnceLed(ctx, before.UID, act)
 	}
 	if err != nil || q.NoWait || act == scheduler.ActRestart && !serves(before) {
 		return acted, err
@@ -66,7 +66,7 @@ func (c *Control) actAndWait(ctx context.Context, body io.Reader, act scheduler.
 }
 
 // actOnceLed asks the leader of a model for something as soon as it has one.
-func (c *Control) actOnceLed(ctx context.Context, name string, act scheduler.Act) (scheduler.Acted, error) {
+func (c *Control) actOnceLed(ctx context.Context, uid string, act scheduler.Act) (scheduler.Acted, error) {
 	again := time.NewTicker(time.Second)
 	defer again.Stop()
 	for began := time.Now(); ; {
@@ -75,7 +75,7 @@ func (c *Control) actOnceLed(ctx context.Context, name string, act scheduler.Act
 		case <-ctx.Done():
 			return scheduler.Acted{}, ctx.Err()
 		}
-		if acted, err := c.Scheduler.Act(ctx, name, act); !leaderChanges(err) || time.Since(began) >= leaderless {
+		if acted, err := c.Scheduler.Act(ctx, uid, act); !leaderChanges(err) || time.Since(began) >= leaderless {
 			return acted, err
 		}
 	}
