@@ -15,8 +15,8 @@ func (c *Control) routeActs(mux *http.ServeMux) {
 	mux.HandleFunc("GET /v0/model/plan", atOnce(c, func(r *http.Request) (scheduler.PlanState, error) {
 		return c.Scheduler.Plan(r.URL.Query().Get("name"))
 	}))
-	for path, act := range map[string]scheduler.Act{"unload": scheduler.ActUnload, "retry": scheduler.ActRetry} {
-		mux.HandleFunc("POST /v0/model/"+path, atOnce(c, func(r *http.Request) (scheduler.Acted, error) {
+	for _, act := range []scheduler.Act{scheduler.ActUnload, scheduler.ActRetry} {
+		mux.HandleFunc("POST /v0/model/"+string(act), atOnce(c, func(r *http.Request) (scheduler.Acted, error) {
 			var q NameRequest
 			if err := decodeBody(r.Body, &q); err != nil {
 				return scheduler.Acted{}, err
@@ -24,12 +24,11 @@ func (c *Control) routeActs(mux *http.ServeMux) {
 			return c.Scheduler.Act(r.Context(), q.Name, act)
 		}))
 	}
-	mux.HandleFunc("POST /v0/model/load", inLines(c, func(ctx context.Context, body io.Reader, progress func(ProgressLine)) (scheduler.Acted, error) {
-		return c.actAndWait(ctx, body, scheduler.ActLoad, progress)
-	}))
-	mux.HandleFunc("POST /v0/model/restart", inLines(c, func(ctx context.Context, body io.Reader, progress func(ProgressLine)) (scheduler.Acted, error) {
-		return c.actAndWait(ctx, body, scheduler.ActRestart, progress)
-	}))
+	for _, act := range []scheduler.Act{scheduler.ActLoad, scheduler.ActRestart} {
+		mux.HandleFunc("POST /v0/model/"+string(act), inLines(c, func(ctx context.Context, body io.Reader, progress func(ProgressLine)) (scheduler.Acted, error) {
+			return c.actAndWait(ctx, body, act, progress)
+		}))
+	}
 }
 
 // WaitRequest names a model that is loaded or restarted.
