@@ -109,6 +109,9 @@ type ModelState struct {
 	Reason string `json:"reason,omitempty"`
 	// Final: nothing but a person changes that it runs nowhere.
 	Final bool `json:"final,omitempty"`
+	// Later: it runs nowhere now, and is placed once what runs elsewhere has ended or
+	// a device is no longer busy.
+	Later bool `json:"later,omitempty"`
 }
 
 // RootState is one further content of a model.

@@ -23,7 +23,7 @@ func newModelActs() []*cobra.Command {
 			"Start a model's engines anew, one after another, and wait until that is done. Where there is\nroom it serves all the while. Ctrl-C only ends the waiting.",
 			"return at once; it is restarted all the same"),
 		newModelAsks("retry", "Try a model again where its engine failed",
-			"Try a model again where its engine failed again and again, so that it was given up there."),
+			"Try a model again where its engine failed: now, and also where it is parked because it failed\nagain and again."),
 	}
 }
 
