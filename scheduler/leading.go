@@ -14,6 +14,7 @@ import (
 	"relay/scheduler/leadership"
 	"relay/scheduler/placement"
 	"relay/scheduler/setback"
+	"relay/scheduler/ways"
 )
 
 // softPause is how long a peer is left alone for a model that it has just
@@ -325,7 +326,8 @@ func mayFetch(m Model, s placement.Snapshot, want demand.Want) bool {
 		return false
 	}
 	return !slices.ContainsFunc(s.Peers, func(p placement.Peer) bool {
-		return p.Holds && p.Alive && (p.Draining || p.Failed != "" && !p.Parked)
+		return p.Holds && p.Alive && (p.Draining || p.Failed != "" && !p.Parked ||
+			slices.ContainsFunc(p.Machine.Blocked, func(b ways.Block) bool { return !b.Parked }))
 	})
 }
 

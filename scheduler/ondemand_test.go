@@ -24,7 +24,7 @@ func TestAModelSleepsUntilItIsAskedFor(t *testing.T) {
 		c.pass(60 * time.Second)
 		c.want("engines", on.engine.count(), 0)
 		m, _ := door.s.Model("m")
-		if !m.Asleep || !strings.Contains(m.Placed, "sleeps until it is asked for") || !door.decided("unloaded after 2m0s without a request") {
+		if !m.Asleep || !strings.Contains(m.Placed, "unloaded after 2m0s without a request; it is loaded when somebody asks for it") || !door.decided("unloaded after 2m0s without a request") {
 			t.Errorf("asleep %v: %s", m.Asleep, m.Placed)
 		}
 		c.pass(5 * time.Minute)

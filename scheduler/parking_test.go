@@ -73,12 +73,12 @@ func TestParkedOnOnePeerOnly(t *testing.T) {
 		c.addModel("m", 1<<30, a, b)
 		c.pass(10 * time.Second)
 		two := 2
+		on, other := c.serving("m", a, b)
+		other.engine.failWith(Errorf(EngineFailed, "bad magic"))
 		a.set("m", SetOptions{Min: &two})
-		b.engine.failWith(Errorf(EngineFailed, "bad magic"))
-		b.engine.killAll()
 		c.pass(10 * time.Minute)
-		c.want("parked on", a.parkedOn("m"), []string{"b"})
-		c.want("ready", a.ready("m"), []string{"a"})
+		c.want("parked on", a.parkedOn("m"), []string{other.name})
+		c.want("ready", a.ready("m"), []string{on.name})
 		a.insist("m", 0)
 	})
 }

@@ -73,7 +73,7 @@ func TestTheMinimum(t *testing.T) {
 		c.addModel("m", 1<<30, a)
 		c.pass(10 * time.Second)
 		two, four := 2, 4
-		if _, _, err := a.s.Set("m", SetOptions{Min: &four}); ReasonOf(err) != NoCapacity || !strings.Contains(err.Error(), "4 replicas are wanted, and it could run on 3 peers") {
+		if _, _, err := a.s.Set("m", SetOptions{Min: &four}); ReasonOf(err) != NoCapacity || !strings.Contains(err.Error(), "4 replicas wanted, and it could run on 3 peers") {
 			t.Errorf("four on three peers: %v", err)
 		}
 		a.set("m", SetOptions{Min: &two})
