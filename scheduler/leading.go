@@ -206,12 +206,13 @@ func bounded64(list []setback.Parked) []setback.Parked { return list[:min(len(li
 // whether others may be unloaded for it, may change while nothing else does: a peer
 // that has no room without that says so, and gets a new order.
 func sameOrder(a, b Placement) bool {
-	if !slices.Equal(a.Peers, b.Peers) || a.Reason != b.Reason || a.Asleep != b.Asleep || a.Final != b.Final || a.Extra != b.Extra ||
+	if len(a.Peers) != len(b.Peers) || a.Reason != b.Reason || a.Asleep != b.Asleep || a.Final != b.Final || a.Extra != b.Extra ||
 		a.Restart != b.Restart || a.Turn != b.Turn || a.Served != b.Served || len(a.Parked) != len(b.Parked) {
 		return false
 	}
-	for i, w := range b.Ways {
-		if i < len(a.Ways) && !sameWay(a.Ways[i], w) {
+	for i, peer := range b.Peers { // In which order they are named changes with what is free there.
+		j := slices.Index(a.Peers, peer)
+		if j < 0 || i < len(b.Ways) && j < len(a.Ways) && !sameWay(a.Ways[j], b.Ways[i]) {
 			return false
 		}
 	}
