@@ -29,6 +29,7 @@ type fakeEngine struct {
 	last     Launch
 	gpus     []Device
 	foreign  map[string]uint64 // Memory of GPUs that other programs hold.
+	blind    bool              // Its tools take what is starting for another program.
 	reports  bool              // It says what it has reserved, an eighth more than its way says.
 	stopping func()            // Called when one is told to stop.
 	used     map[string]uint64 // Memory of what runs or starts, by device.
@@ -58,6 +59,13 @@ func (e *fakeEngine) Devices(context.Context, Own, bool) ([]Device, error) {
 		}
 		d.Foreign, d.ForeignKnown = e.foreign[d.ID], true
 		d.Free = d.Total - min(d.Total, e.used[d.ID]+d.Foreign)
+		if e.blind {
+			runs := uint64(0)
+			for p := range e.running {
+				runs += p.takes[d.ID]
+			}
+			d.Foreign += e.used[d.ID] - runs
+		}
 	}
 	return list, nil
 }

@@ -17,9 +17,8 @@ import (
 	"relay/scheduler/ways"
 )
 
-// softPause is how long a peer is left alone for a model that it has just
-// unloaded, or that it had no device free for: what it told of its devices may
-// still be on its way.
+// softPause is how long a peer is left alone for a model that it had no device free
+// for: what it told of its devices may still be on its way.
 const softPause = time.Second
 
 // leading is this peer's part as a leader: it orders where the models run that
@@ -196,7 +195,7 @@ func (l *leading) order(v *view, m *modelView, claim leadership.Fence, now time.
 	sequence := uint64(0)
 	if known && current.leader == l.s.self && current.fence() == claim {
 		sequence = current.version[2] + 1
-		if sameOrder(current.Placement, order) && len(l.again(m, order.Peers)) == 0 {
+		if sameOrder(current.Placement, order, m.serves(v)) && len(l.again(m, order.Peers)) == 0 {
 			return
 		}
 	}
@@ -217,19 +216,20 @@ func (l *leading) order(v *view, m *modelView, claim leadership.Fence, now time.
 // bounded64 bounds what is kept of parked peers by what a record may list.
 func bounded64(list []setback.Parked) []setback.Parked { return list[:min(len(list), maxListed)] }
 
-// sameOrder says whether an order is no news. Its sentence, what is predicted, and
-// whether others may be unloaded for it, may change while nothing else does: a peer
-// that has no room without that says so, and gets a new order.
-func sameOrder(a, b Placement) bool {
-	if len(b.Peers) == 0 && a.Evict != b.Evict {
-		return false // Whoever waits is to be told what is in the way.
+// sameOrder says whether an order is no news. Its sentence, and what is predicted, may
+// change while nothing else does; once the model serves, also whether others may be
+// unloaded for it.
+func sameOrder(a, b Placement, serves bool) bool {
+	if b.Evict && !a.Evict && !serves || len(b.Peers) == 0 && a.Evict != b.Evict {
+		return false // What starts may need it in the end, and whoever waits is to be told what is in the way.
 	}
-	if !slices.Equal(a.Peers, b.Peers) || a.Reason != b.Reason || a.Asleep != b.Asleep || a.Final != b.Final || a.Extra != b.Extra ||
+	if len(a.Peers) != len(b.Peers) || a.Reason != b.Reason || a.Asleep != b.Asleep || a.Final != b.Final || a.Extra != b.Extra ||
 		a.Restart != b.Restart || a.Turn != b.Turn || a.Served != b.Served || len(a.Parked) != len(b.Parked) {
 		return false
 	}
-	for i, w := range b.Ways {
-		if i < len(a.Ways) && !sameWay(a.Ways[i], w) {
+	for i, peer := range b.Peers { // In which order they are named changes with what is free there.
+		j := slices.Index(a.Peers, peer)
+		if j < 0 || i < len(b.Ways) && j < len(a.Ways) && !sameWay(a.Ways[j], b.Ways[i]) {
 			return false
 		}
 	}
@@ -377,7 +377,11 @@ func (l *leading) hear(v *view, m *modelView, now time.Time) {
 			if why := Reason(r.Reason); why == Unloaded || why == DeviceBusy {
 				soft, known := l.soft[replicaKey{r.peer, m.uid}]
 				if !known || soft.version != r.version {
-					l.soft[replicaKey{r.peer, m.uid}] = softRefusal{r.version, now.Add(softPause), r.Reason, r.Message}
+					until := now
+					if why == DeviceBusy {
+						until = now.Add(softPause)
+					}
+					l.soft[replicaKey{r.peer, m.uid}] = softRefusal{r.version, until, r.Reason, r.Message}
 					if why == Unloaded && slices.Contains(v.placements[m.uid].Peers, r.peer) {
 						unloaded = r.Message
 					}

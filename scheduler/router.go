@@ -216,7 +216,7 @@ func (m *modelView) progress(v *view, p placementView) string {
 			return fmt.Sprintf("model %q is being fetched by %s (%d %% of %s)", m.shown, name, 100*r.Done/max(1, r.Total), store.FormatBytes(uint64(max(0, r.Total))))
 		}
 		text := fmt.Sprintf("model %q is being started on %s", m.shown, name)
-		if took := v.loadMS(r.peer, m.uid); took > 0 {
+		if took := v.loadMS(r.peer, m.uid); took >= 100 {
 			text += fmt.Sprintf(" (it took %s last time)", (time.Duration(took) * time.Millisecond).Round(time.Second/10))
 		}
 		return text

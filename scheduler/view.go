@@ -256,6 +256,11 @@ func (v *view) machine(p *peerView, uid string) ways.Machine {
 	return m
 }
 
+// serves says whether some replica takes requests.
+func (m *modelView) serves(v *view) bool {
+	return slices.ContainsFunc(m.replicas, func(r replicaView) bool { return r.State == StateReady && v.peer[r.peer].alive() })
+}
+
 func (m *modelView) budget() time.Duration {
 	return 5*time.Minute + time.Duration(m.size()>>30)*20*time.Second
 }
