@@ -289,6 +289,9 @@ type Placement struct {
 	Asleep bool `cbor:"7,keyasint,omitempty"`
 	// Final: nothing but a person changes that it runs nowhere.
 	Final bool `cbor:"8,keyasint,omitempty"`
+	// Later: it is placed once what runs now has ended, or a device is not busy any
+	// more.
+	Later bool `cbor:"14,keyasint,omitempty"`
 	// Extra are the replicas that load has brought about.
 	Extra int `cbor:"9,keyasint,omitempty"`
 	// Parked are the peers on which it is not tried any more.

@@ -188,7 +188,7 @@ func (l *leading) order(v *view, m *modelView, claim leadership.Fence, now time.
 	})
 	past := l.demand.Past(m.uid)
 	order := Placement{Text: bounded(plan.Text, maxSentence), Reason: plan.Reason, Evict: want.Evict, Asleep: past.Asleep, Extra: past.Extra,
-		Final: plan.Final, Parked: bounded64(l.setbacks.Parked(m.uid)), Restart: restart, Turn: turn, Served: served}
+		Final: plan.Final, Later: plan.Later, Parked: bounded64(l.setbacks.Parked(m.uid)), Restart: restart, Turn: turn, Served: served}
 	for _, o := range plan.Orders[:min(len(plan.Orders), maxListed)] {
 		order.Peers, order.Ways = append(order.Peers, o.Peer), append(order.Ways, o.Way)
 	}
@@ -223,7 +223,7 @@ func sameOrder(a, b Placement, serves bool) bool {
 	if b.Evict && !a.Evict && !serves || len(b.Peers) == 0 && a.Evict != b.Evict {
 		return false // What starts may need it in the end, and whoever waits is to be told what is in the way.
 	}
-	if len(a.Peers) != len(b.Peers) || a.Reason != b.Reason || a.Asleep != b.Asleep || a.Final != b.Final || a.Extra != b.Extra ||
+	if len(a.Peers) != len(b.Peers) || a.Reason != b.Reason || a.Asleep != b.Asleep || a.Final != b.Final || a.Later != b.Later || a.Extra != b.Extra ||
 		a.Restart != b.Restart || a.Turn != b.Turn || a.Served != b.Served || len(a.Parked) != len(b.Parked) {
 		return false
 	}

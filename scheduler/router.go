@@ -43,7 +43,8 @@ const (
 	election                 // Nobody leads.
 	waking                   // It is unloaded, and its leader is told that it is asked for.
 	nowhere                  // The leader says that the model runs nowhere.
-	never                    // And that nothing but a person changes that.
+	later                    // It runs there once what is in its way has ended.
+	never                    // Nothing but a person changes that it runs nowhere.
 )
 
 // patience is how long a request waits while its prospect stays the same; for a
@@ -194,11 +195,13 @@ func (s *Scheduler) outlook(v *view, m *modelView) (prospect, *Error) {
 	case !placed || !v.inForce(p) || !leader.alive():
 		return election, &Error{Why: ModelLoading, Retry: RetryLater, RetryAfter: 5 * time.Second,
 			Message: fmt.Sprintf("model %q: its leader is being elected", m.shown)}
-	case p.Asleep && len(p.Peers) == 0:
+	case len(p.Peers) == 0 && (p.Asleep || Reason(p.Reason) == Unloaded):
 		return waking, &Error{Why: ModelLoading, Retry: RetryLater, RetryAfter: m.loadTime(v),
 			Message: fmt.Sprintf("model %q was unloaded and is being loaded now that it is asked for", m.shown)}
 	case len(p.Peers) == 0 && p.Final:
 		return never, &Error{Why: Reason(cmp.Or(p.Reason, string(NoCapacity))), Retry: RetryLater, RetryAfter: time.Minute, Message: p.Text}
+	case len(p.Peers) == 0 && p.Later:
+		return later, &Error{Why: Reason(cmp.Or(p.Reason, string(NoCapacity))), Retry: RetryLater, RetryAfter: 10 * time.Second, Message: p.Text}
 	case len(p.Peers) == 0:
 		return nowhere, &Error{Why: Reason(cmp.Or(p.Reason, string(NoCapacity))), Retry: RetryLater, RetryAfter: 30 * time.Second, Message: p.Text}
 	}

@@ -248,7 +248,8 @@ func (s *Scheduler) modelState(v *view, m *modelView, pulls []PullState) ModelSt
 	switch p, ok := v.placements[m.uid]; {
 	case ok && v.inForce(p):
 		state.Leader = &LeaderState{p.leader, p.version[0]}
-		state.Placed, state.Reason, state.Final, state.Asleep = p.Text, p.Reason, p.Final, p.Asleep && len(p.Peers) == 0
+		state.Placed, state.Reason, state.Final, state.Later = p.Text, p.Reason, p.Final, p.Later
+		state.Asleep = p.Asleep && len(p.Peers) == 0
 		for _, k := range p.Parked {
 			state.Parked = append(state.Parked, ParkedState{k.Peer, k.Way, k.Text})
 		}

@@ -103,21 +103,22 @@ func TestWhatIsMeasuredIsKept(t *testing.T) {
 	})
 }
 
-// Two engines on the CPU share the cores that are lent: the second one starts with
-// half as many threads, and the two are never busy with more at a time.
+// Two engines on the CPU share the cores that are lent: while the first, which has
+// them all, is busy the second waits; once it is idle each gets half of them, and
+// both work at a time.
 func TestCoresAreShared(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, c *cluster) {
 		a := c.peers[0]
 		c.addModel("one", 1<<30, a)
 		c.pass(10 * time.Second)
 		c.want("threads of the first", a.engine.last.Threads, 2)
-		c.addModel("two", 1<<30, a)
-		c.pass(10 * time.Second)
-		c.want("threads of the second", a.engine.last.Threads, 1)
 		first, err := a.s.Serve(t.Context(), uidOf("one"))
 		if err != nil {
 			t.Fatal(err)
 		}
+		c.addModel("two", 1<<30, a)
+		c.pass(10 * time.Second)
+		c.want("threads of the second", a.engine.last.Threads, 1)
 		came := make(chan Lease, 1)
 		go func() {
 			if lease, err := a.s.Serve(t.Context(), uidOf("two")); err == nil {
@@ -126,10 +127,22 @@ func TestCoresAreShared(t *testing.T) {
 		}()
 		c.pass(5 * time.Second)
 		c.want("waiting for the cores", a.s.cores.Waiting(), 1)
+		for _, l := range a.s.Workload() {
+			c.want("waiting there", l.Waiting, map[bool]int{true: 1}[l.UID == uidOf("two")])
+		}
 		first.Done(nil)
 		(<-came).Done(nil)
-		c.pass(time.Second)
+		c.pass(10 * time.Second)
 		c.want("busy", len(a.s.cores.Busy()), 0)
+		c.want("threads of the first then", a.engine.last.Threads, 1)
+		for _, name := range []string{"one", "two"} {
+			lease, err := a.s.Serve(t.Context(), uidOf(name))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer lease.Done(nil)
+		}
+		c.want("busy at a time", len(a.s.cores.Busy()), 2)
 	})
 }
 
