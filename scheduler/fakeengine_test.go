@@ -21,6 +21,7 @@ type fakeEngine struct {
 	fail     error         // Of the next starts.
 	fails    int           // How many of them, at most; 0 means all.
 	failOf   string        // The only model whose starts fail; "" means any.
+	gpuFails error         // Of starts that compute on a GPU.
 	load     time.Duration // How long they take; 0 means loadTime.
 	life     time.Duration // After which they die; 0 means never.
 	running  map[*fakeProcess]bool
@@ -77,6 +78,9 @@ func (e *fakeEngine) Start(ctx context.Context, l Launch) (Process, error) {
 	var fail error
 	if e.failOf == "" || e.failOf == l.Model.Name {
 		fail = e.fail
+	}
+	if e.gpuFails != nil && l.Way.Kind != ways.CPU {
+		fail = e.gpuFails
 	}
 	load, life := cmp.Or(e.load, loadTime), e.life
 	e.started++
