@@ -182,6 +182,9 @@ func bestIsOneOf(t *rapid.T, s ways.Shape, m ways.Machine, rungs []ways.Rung) {
 			if !ok || ways.Faster(r.Decode, best.Decode) {
 				t.Fatalf("%+v was taken before %+v", best, r)
 			}
+			if r.Kind == ways.CPU && best.Kind == ways.Hybrid && !ways.Faster(best.Decode, r.Decode) {
+				t.Fatalf("%+v takes memory of a GPU for nothing: %+v", best, r)
+			}
 			found = found || reflect.DeepEqual(r.Way, best) && r.Verdict == verdict
 		}
 		if ok && !found {

@@ -26,7 +26,7 @@ func (p *Pieces) Ladder(m *Machine) []Rung {
 	var rungs []Rung
 	for _, k := range kinds {
 		r := Rung{Way: Way{Kind: k}, Verdict: Never}
-		if w, v, ok := p.lowest(k, m, Later); ok {
+		if w, v, ok := p.lowest(k, m, Fits, Later); ok {
 			r.Way, r.Verdict = w, v
 			r.Parts = slices.Clone(w.Parts)
 		}
@@ -34,7 +34,7 @@ func (p *Pieces) Ladder(m *Machine) []Rung {
 		case Fits:
 			r.Text = takes(&r.Way)
 		case Evicts:
-			r.Text = takes(&r.Way) + ", once idle models are unloaded"
+			r = Unloading(r.Way)
 		default:
 			r.Text = p.why(&r, m)
 			if k != Shards {
@@ -52,18 +52,35 @@ func (p *Pieces) Ladder(m *Machine) []Rung {
 	return rungs
 }
 
+// Unloading is the rung of a way that fits once idle models are unloaded.
+func Unloading(w Way) Rung {
+	return Rung{Way: w, Verdict: Evicts, Text: takes(&w) + ", once idle models are unloaded"}
+}
+
 // Best is the function of that name for this shape.
 func (p *Pieces) Best(m *Machine, worst Verdict) (Way, Verdict, bool) {
+	return p.best(m, Fits, worst)
+}
+
+// BestUnloading is the best way where idle models are unloaded, whether there is one
+// without that or not.
+func (p *Pieces) BestUnloading(m *Machine) (Way, bool) {
+	w, _, ok := p.best(m, Evicts, Evicts)
+	return w, ok
+}
+
+// best takes each kind of way with the least verdict that it has of those from least to
+// worst.
+func (p *Pieces) best(m *Machine, least, worst Verdict) (Way, Verdict, bool) {
 	var best Way
 	var parts []Part
 	verdict, found := Never, false
 	for _, k := range kinds {
-		if len(m.GPUs) == 0 && k != CPU || m.block(k) != nil || found && !p.mayBeat(best.Decode, k, m) {
+		if len(m.GPUs) == 0 && k != CPU || m.block(k) != nil || found && !p.mayBeat(&best, k, m) {
 			continue
 		}
-		w, v, ok := p.lowest(k, m, worst)
-		// The rungs come from the top: one further down has to be really faster.
-		if ok && (!found || Faster(w.Decode, best.Decode)) {
+		w, v, ok := p.lowest(k, m, least, worst)
+		if ok && (!found || beats(w.Decode, &best)) {
 			parts = append(parts[:0], w.Parts...)
 			best, verdict, found = w, v, true
 			best.Parts = parts
@@ -80,7 +97,7 @@ func (p *Pieces) Blocked(m *Machine) (why Block, ok bool) {
 		return why, false
 	}
 	for _, k := range kinds {
-		if _, _, could := p.lowest(k, m, Later); !could {
+		if _, _, could := p.lowest(k, m, Fits, Later); !could {
 			continue
 		}
 		b := m.block(k)
@@ -94,9 +111,16 @@ func (p *Pieces) Blocked(m *Machine) (why Block, ok bool) {
 	return why, ok
 }
 
-// mayBeat says whether a kind of way could be really faster than that: by what was
-// measured, or if everything lay on the fastest of its devices.
-func (p *Pieces) mayBeat(speed float64, k Kind, m *Machine) bool {
+// beats says whether a way further down on the ladder is taken at that speed. It has
+// to be really faster; but memory of a GPU is taken beside RAM only where that is
+// really faster than RAM alone.
+func beats(decode float64, upper *Way) bool {
+	return Faster(decode, upper.Decode) || upper.Kind == Hybrid && !Faster(upper.Decode, decode)
+}
+
+// mayBeat says whether a kind of way further down could be taken before one: by what
+// was measured, or if everything lay on the fastest of its devices.
+func (p *Pieces) mayBeat(upper *Way, k Kind, m *Machine) bool {
 	if slices.ContainsFunc(m.Seen, func(s Seen) bool { return s.Kind == k }) {
 		return true
 	}
@@ -106,12 +130,12 @@ func (p *Pieces) mayBeat(speed float64, k Kind, m *Machine) bool {
 			fastest = max(fastest, decode)
 		}
 	}
-	return Faster(perSecond(p.read(0, p.n+1, 0)/fastest), speed)
+	return beats(perSecond(p.read(0, p.n+1, 0)/fastest), upper)
 }
 
-// lowest is a kind of way with the best verdict that it has, at most worst.
-func (p *Pieces) lowest(k Kind, m *Machine, worst Verdict) (Way, Verdict, bool) {
-	for v := Fits; v <= min(worst, Later); v++ {
+// lowest is a kind of way with the best verdict that it has, from least to worst.
+func (p *Pieces) lowest(k Kind, m *Machine, least, worst Verdict) (Way, Verdict, bool) {
+	for v := least; v <= min(worst, Later); v++ {
 		if w, ok := p.try(k, m, v); ok {
 			return w, v, true
 		}

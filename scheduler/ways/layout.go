@@ -168,12 +168,27 @@ func (p *Pieces) byRoom(m *Machine, v Verdict, ram uint64) {
 	})
 }
 
-// roomBeside is what a GPU has where a step leaves so much in host memory.
-func (p *Pieces) roomBeside(gpu, first, cpuExperts int) uint64 {
-	if !p.unified[gpu] {
-		return p.room[gpu]
+// beside is what host memory has left for GPUs that take of it, beside what a step
+// leaves there.
+func (p *Pieces) beside(first, cpuExperts int) uint64 {
+	return p.ram - min(p.ram, p.inRAM(first, cpuExperts))
+}
+
+// roomOf is what a GPU has where so much of host memory is left.
+func (p *Pieces) roomOf(gpu int, left uint64) uint64 {
+	if p.unified[gpu] {
+		return min(p.room[gpu], left)
 	}
-	return min(p.room[gpu], p.ram-min(p.ram, p.inRAM(first, cpuExperts)))
+	return p.room[gpu]
+}
+
+// after is what is left of host memory after a GPU was given the units from a to before
+// b.
+func (p *Pieces) after(left uint64, gpu, a, b, cpuExperts int) uint64 {
+	if p.unified[gpu] && b > a {
+		left -= p.onGPU(a, b, cpuExperts) + p.shape.Compute
+	}
+	return left
 }
 
 // together is what the k roomiest GPUs have beside their buffers, at the most.
@@ -201,10 +216,11 @@ func (p *Pieces) holds(k, t int) bool {
 		return false
 	}
 	p.take(k)
-	at := first
+	at, left := first, p.beside(first, cpuExperts)
 	for i := range p.room {
 		if p.taken[i] {
-			at = p.fill(at, cpuExperts, p.roomBeside(i, first, cpuExperts))
+			end := p.fill(at, cpuExperts, p.roomOf(i, left))
+			at, left = end, p.after(left, i, at, end, cpuExperts)
 		}
 	}
 	return at == p.n+1
@@ -243,9 +259,9 @@ func (p *Pieces) cut(m *Machine, kind Kind, k, t int, ram uint64, even bool) (Wa
 	p.take(k)
 	first, cpuExperts := p.step(t)
 	total := float64(p.onGPU(first, p.n+1, cpuExperts))
-	sum, passed := 0.0, 0.0
+	sum, passed, left := 0.0, 0.0, p.beside(first, cpuExperts)
 	for i := range p.room {
-		room := p.roomBeside(i, first, cpuExperts)
+		room := p.roomOf(i, left)
 		if p.taken[i] = p.taken[i] && room > p.shape.Compute; p.taken[i] {
 			sum += float64(room - p.shape.Compute)
 		}
@@ -256,7 +272,10 @@ func (p *Pieces) cut(m *Machine, kind Kind, k, t int, ram uint64, even bool) (Wa
 		if !p.taken[i] {
 			continue
 		}
-		room := p.roomBeside(i, first, cpuExperts)
+		room := p.roomOf(i, left)
+		if room <= p.shape.Compute {
+			continue
+		}
 		passed += float64(room - p.shape.Compute)
 		end := at
 		if even {
@@ -268,6 +287,7 @@ func (p *Pieces) cut(m *Machine, kind Kind, k, t int, ram uint64, even bool) (Wa
 		if end > at {
 			p.where = append(p.where, i)
 			p.parts = append(p.parts, Part{m.GPUs[i].ID, end - at, p.onGPU(at, end, cpuExperts) + p.shape.Compute})
+			left = p.after(left, i, at, end, cpuExperts)
 			at = end
 		}
 	}
@@ -350,6 +370,32 @@ func (p *Pieces) finish(m *Machine, kind Kind, cpuExperts int) Way {
 		}
 	}
 	return w
+}
+
+// Decode is what is predicted now of a way that was laid out before, in tokens/s; 0
+// where it is none of this shape on that machine.
+func (p *Pieces) Decode(m *Machine, w *Way) float64 {
+	if p.err != nil {
+		return 0
+	}
+	if w.Kind == CPU { // How its layers are counted may not have been said.
+		return p.onCPU(m).Decode
+	}
+	layers, last := 0, len(w.Parts)-1
+	p.parts, p.where = append(p.parts[:0], w.Parts...), p.where[:0]
+	for i, part := range w.Parts {
+		if part.Layers < 0 || part.Layers > p.n+1-layers {
+			return 0
+		}
+		layers += part.Layers
+		if i < last {
+			p.where = append(p.where, m.gpu(part.Device))
+		}
+	}
+	if layers != p.n+1 || w.CPUExperts < 0 || w.CPUExperts > p.n || slices.Contains(p.where, -1) || w.Parts[last].Device != hostID(m) {
+		return 0
+	}
+	return p.finish(m, w.Kind, w.CPUExperts).Decode
 }
 
 // seen is how the same way was seen: of the same kind, with as many layers on the
