@@ -117,10 +117,10 @@ func (w *worker) bringUp(ctx context.Context, r *run, nth int, beside bool, text
 	if err != nil {
 		return nil, err
 	}
-	if err := errors.Join(w.s.CheckArgs(r.model.Args), w.s.CheckEnv(r.model.Env)); err != nil {
+	if err := errors.Join(w.s.CheckArgs(launch.Model.Args), w.s.CheckEnv(launch.Model.Env)); err != nil {
 		return nil, err
 	}
-	e := &engine{uid: r.uid, name: launch.instance(), way: r.way, slots: r.model.Slots, nth: nth, rest: make(chan struct{}, 1), freed: make(chan struct{})}
+	e := &engine{uid: r.uid, name: launch.instance(), way: r.way, slots: launch.Model.Slots, nth: nth, rest: make(chan struct{}, 1), freed: make(chan struct{})}
 	if err := w.reserve(r, e, !beside); err != nil {
 		return nil, err
 	}
@@ -147,9 +147,7 @@ func (w *worker) bringUp(ctx context.Context, r *run, nth int, beside bool, text
 
 // launch finds the files of a model.
 func (w *worker) launch(r *run, nth int) (Launch, error) {
-	w.mu.Lock()
-	l := Launch{UID: r.uid, Nth: nth, Model: r.model, Way: r.way}
-	w.mu.Unlock()
+	l := Launch{UID: r.uid, Nth: nth, Model: w.modelOf(r), Way: r.way}
 	for i, c := range l.Model.roots() {
 		root, err := cid.Decode(c.CID)
 		if err != nil {
@@ -209,6 +207,13 @@ func (w *worker) fetch(ctx context.Context, r *run) error {
 // stageEvery is how often the mesh is told how far a fetch is.
 const stageEvery = 2 * time.Second
 
+// modelOf is what a run serves, as it was last defined.
+func (w *worker) modelOf(r *run) Model {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return r.model
+}
+
 // touch notes that what a run serves is in use.
 func (w *worker) touch(m Model) {
 	for _, c := range m.roots() {
@@ -224,7 +229,7 @@ func (w *worker) touch(m Model) {
 
 // open lets requests to an engine, instead of the one before it.
 func (w *worker) open(r *run, e *engine) {
-	w.touch(r.model)
+	w.touch(w.modelOf(r))
 	w.mu.Lock()
 	r.engine = e
 	w.mu.Unlock()
@@ -281,7 +286,7 @@ func (w *worker) shut(r *run, e *engine) {
 		r.engine = nil
 	}
 	w.mu.Unlock()
-	w.touch(r.model)
+	w.touch(w.modelOf(r))
 }
 
 // end has an engine finish its requests, at most for so long, stops it and frees

@@ -111,7 +111,7 @@ func (w *worker) measured(r *run, e *engine) {
 		for i, p := range seen.Parts {
 			bytes := used[p.Device]
 			if p.Device == ways.HostID {
-				shape := r.model.shape()
+				shape := w.modelOf(r).shape()
 				bytes += shape.Host
 			}
 			if bytes > 0 {
@@ -157,7 +157,7 @@ func (w *worker) learn(ctx context.Context, r *run, e *engine) {
 		Tokens: int(t.Tokens - before.Tokens), TokenTime: t.TokenTime - before.TokenTime,
 		Prompt: int(t.Prompt - before.Prompt), PromptTime: t.PromptTime - before.PromptTime,
 	}
-	shape := r.model.shape()
+	shape := w.modelOf(r).shape()
 	if len(shape.Layers) > 0 {
 		w.s.speeds.learn(e.way, shape, sample)
 	}
@@ -199,9 +199,7 @@ func differs(a, b float64) bool { return max(a, b)-min(a, b) > measuredStep*a }
 // note changes what this peer says it has measured of a model, where change says
 // that there is something to say.
 func (w *worker) note(r *run, change func(*Measured) bool) {
-	w.mu.Lock()
-	served := servedKey(r.model)
-	w.mu.Unlock()
+	served := servedKey(w.modelOf(r))
 	m := Measured{Served: served}
 	if kept, ok := w.s.Mesh.Table().Get(KindMeasured, pairID(w.s.self, r.uid)); ok {
 		if was, err := decode[Measured](kept.Record); err == nil && was.Served == served {
