@@ -90,10 +90,10 @@ func TestRefusalsDoNotPark(t *testing.T) {
 		c.alone(a)
 		a.engine.failWith(Errorf(NoCapacity, "cudaMalloc failed"))
 		c.addModel("m", 1<<30, a)
-		c.pass(time.Hour)
+		c.pass(20 * time.Minute)
 		c.want("parked on", b.parkedOn("m"), []string(nil))
-		if n := a.engine.starts(); n < 8 || n > 30 {
-			t.Errorf("%d starts in an hour", n)
+		if n := a.engine.starts(); n < 6 || n > 20 {
+			t.Errorf("%d starts in twenty minutes", n)
 		}
 		a.engine.failWith(nil)
 		c.pass(7 * time.Minute)

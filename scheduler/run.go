@@ -229,6 +229,13 @@ func (w *worker) fetch(ctx context.Context, r *run) error {
 // stageEvery is how often the mesh is told how far a fetch is.
 const stageEvery = 2 * time.Second
 
+// modelOf is what a run serves, as it was last defined.
+func (w *worker) modelOf(r *run) Model {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return r.model
+}
+
 // touch notes that what a run serves is in use.
 func (w *worker) touch(m Model) {
 	for _, c := range m.roots() {

@@ -206,9 +206,7 @@ func differs(a, b float64) bool { return max(a, b)-min(a, b) > measuredStep*a }
 // note changes what this peer says it has measured of a model, where change says
 // that there is something to say.
 func (w *worker) note(r *run, change func(*Measured) bool) {
-	w.mu.Lock()
-	served := servedKey(r.model)
-	w.mu.Unlock()
+	served := servedKey(w.modelOf(r))
 	m := Measured{Served: served}
 	if kept, ok := w.s.Mesh.Table().Get(KindMeasured, pairID(w.s.self, r.uid)); ok {
 		if was, err := decode[Measured](kept.Record); err == nil && was.Served == served {

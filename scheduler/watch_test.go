@@ -91,6 +91,7 @@ func TestWhatIsMeasuredIsKept(t *testing.T) {
 				t.Errorf("%+v", w)
 			}
 		}
+		took = a.s.ledger.Reserved()[ways.HostID]
 		b.act("m", ActUnload)
 		c.pass(5 * time.Second)
 		b.act("m", ActLoad)
