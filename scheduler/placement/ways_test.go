@@ -32,6 +32,11 @@ func disk(free float64) func(*placement.Peer) {
 	return func(p *placement.Peer) { p.Holds, p.DiskKnown, p.DiskFree = false, true, uint64(free*gib) }
 }
 
+// pulls is how many MiB a second a peer fetches.
+func pulls(mib float64) func(*placement.Peer) {
+	return func(p *placement.Peer) { p.FetchRate = mib * (1 << 20) }
+}
+
 func fast(rate float64) func(*placement.Peer) {
 	return func(p *placement.Peer) { p.Machine.Host.Decode = rate }
 }
@@ -113,6 +118,23 @@ func TestWaysAndWants(t *testing.T) {
 			`model "qwen": goes to attic (holds the file, 4.0 GiB free of 11.0 GiB lent on CUDA0, the rest in RAM, unloads idle models); 13.3 GiB needed`, nil},
 		{"elsewhere nothing has to go at all", placement.Model{Evict: true}, peers{peer("attic", 16, 16, card("CUDA0", 24, 0), idleOnGPU(24)), peer("den", 16, 16, card("CUDA0", 24, 24))}, "den:gpu", "", false,
 			`model "qwen": goes to den (holds the file, 24.0 GiB free of 24.0 GiB lent on CUDA0); 12.8 GiB needed`, nil},
+
+		{"who has it sooner, before more room and more speed", placement.Model{Fetch: true},
+			peers{peer("attic", 8, 8), peer("den", 64, 64, disk(100), pulls(50), fast(1e12)), peer("lab", 16, 16, disk(100), pulls(100))}, "lab:cpu:fetch", "", false,
+			`model "qwen": goes to lab (fetches the file, 16.0 GiB free of 16.0 GiB lent); 12.8 GiB needed`,
+			[]string{"12.8 GiB needed, attic lends 8.0 GiB in all"}},
+		{"speed before less than a minute", placement.Model{Fetch: true},
+			peers{peer("attic", 8, 8), peer("den", 16, 16, disk(100), pulls(400), fast(1e12)), peer("lab", 64, 64, disk(100), pulls(500))}, "den:cpu:fetch", "", false,
+			`model "qwen": goes to den (fetches the file, 16.0 GiB free of 16.0 GiB lent); 12.8 GiB needed`,
+			[]string{"12.8 GiB needed, attic lends 8.0 GiB in all"}},
+		{"less than a minute before more room", placement.Model{Fetch: true},
+			peers{peer("attic", 8, 8), peer("den", 16, 16, disk(100), pulls(500)), peer("lab", 64, 64, disk(100), pulls(400))}, "den:cpu:fetch", "", false,
+			`model "qwen": goes to den (fetches the file, 16.0 GiB free of 16.0 GiB lent); 12.8 GiB needed`,
+			[]string{"12.8 GiB needed, attic lends 8.0 GiB in all"}},
+		{"who may take long before who knows how long", placement.Model{Fetch: true},
+			peers{peer("attic", 8, 8), peer("den", 64, 64, disk(100), fast(1e12)), peer("lab", 16, 16, disk(100), pulls(1))}, "lab:cpu:fetch", "", false,
+			`model "qwen": goes to lab (fetches the file, 16.0 GiB free of 16.0 GiB lent); 12.8 GiB needed`,
+			[]string{"12.8 GiB needed, attic lends 8.0 GiB in all"}},
 
 		{"placed there before what only runs", placement.Model{}, peers{peer("attic", 16, 0, runs), peer("den", 16, 16, placed)}, "den:cpu", "", false,
 			`model "qwen": goes to den (holds the file, 16.0 GiB free of 16.0 GiB lent); 12.8 GiB needed`, nil},
