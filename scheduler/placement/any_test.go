@@ -186,6 +186,7 @@ func TestPlans(t *testing.T) {
 		checkOptions(t, options, chosen, len(s.Peers))
 		checkOthers(t, m, s, lasting, chosen, rejections, source)
 		checkFinal(t, m, s, plan)
+		checkLater(t, m, s, plan, source)
 	})
 }
 
@@ -375,6 +376,24 @@ func checkFinal(t *rapid.T, m placement.Model, s placement.Snapshot, plan placem
 	}
 	if again := placement.Place(m, calm); len(again.Orders) > 0 {
 		t.Fatalf("%+v is final, but then %+v", plan, again)
+	}
+}
+
+// checkLater: what is said to wait for memory alone would run if each device were idle and
+// lent what it lends, with nothing else changed; and only that is said to.
+func checkLater(t *rapid.T, m placement.Model, s placement.Snapshot, plan placement.Plan, source bool) {
+	t.Helper()
+	calm := false
+	for _, p := range s.Peers {
+		p.Machine.GPUs = slices.Clone(p.Machine.GPUs)
+		for _, d := range append([]*ways.Device{&p.Machine.Host}, pointers(p.Machine.GPUs)...) {
+			d.Free, d.Evictable, d.Busy = d.Lent, 0, ""
+		}
+		_, _, fits := ways.Best(m.Shape, p.Machine, ways.Fits)
+		calm = calm || fits && allowed(m, p, source)
+	}
+	if want := calm && m.Want > 0 && len(plan.Orders) == 0; plan.Later != want || plan.Later && plan.Final {
+		t.Fatalf("later %v, final %v, and it would fit then: %v", plan.Later, plan.Final, want)
 	}
 }
 

@@ -105,6 +105,9 @@ type Plan struct {
 	// Final: it runs nowhere and only a person changes that, so that requests need
 	// not wait.
 	Final bool
+	// Later: it runs nowhere now, and would on some peer once what runs there ended, or
+	// a device is no longer busy, so that requests may well wait.
+	Later bool
 }
 
 // Rejection is why one peer was not chosen, in one sentence.

@@ -53,7 +53,7 @@ func Place(m Model, s Snapshot) Plan {
 		plan.Text = p.says("no replica is wanted for now")
 	default:
 		plan.Reason, plan.Text = p.nowhere()
-		plan.Final = p.final()
+		plan.Final, plan.Later = p.final(), p.later()
 	}
 	for _, c := range chosen {
 		plan.Orders = append(plan.Orders, Order{Peer: c.peer.ID, Way: c.way, Fetch: c.fetches()})
@@ -355,6 +355,17 @@ func (p *planner) final() bool {
 	return could
 }
 
+// later says of a model that runs nowhere that it waits for memory alone: it would fit
+// on a peer that may run it, and has its file or may fetch it, if nothing else ran there.
+func (p *planner) later() bool {
+	for i := range p.peers {
+		if q := &p.peers[i]; p.unable(q) == able && !p.failed(q) && p.fileless(q) == hasFile && p.fits(q, ways.Later) {
+			return true
+		}
+	}
+	return false
+}
+
 // ever says whether the model could run on a peer if nothing else ran there, and what
 // failed were tried again.
 func (p *planner) ever(q *Peer) bool {
@@ -368,15 +379,17 @@ func (p *planner) fits(q *Peer, worst ways.Verdict) bool {
 }
 
 // Ever is on how many peers the model could run if nothing else ran anywhere, and
-// for each of the others why not.
+// for each of the others why not. A peer that is gone, or paused, counts by what it
+// last told.
 func Ever(m Model, s Snapshot) (peers int, why []Rejection) {
+	s.Peers = slices.Clone(s.Peers)
+	for i := range s.Peers {
+		q := &s.Peers[i]
+		q.Alive, q.Paused = q.Alive || q.Machine.Host.Known, ""
+	}
 	p := newPlanner(m, s)
 	for _, q := range p.sorted() {
-		u := p.unable(q)
-		if u == isPaused {
-			u = able
-		}
-		switch {
+		switch u := p.unable(q); {
 		case u != able:
 			why = append(why, Rejection{q.ID, u.reason(), p.unableText(q, u)})
 		case p.parked(q):

@@ -286,6 +286,52 @@ func TestEver(t *testing.T) {
 	}
 }
 
+// A peer that is gone counts by what it last told; one that told nothing does not.
+func TestEverCountsWhoIsGone(t *testing.T) {
+	s := placement.Snapshot{Peers: []placement.Peer{
+		peer("attic", 16, 0, gone), peer("den", 8, 8, gone), peer("lab", 16, 16, gone, drains),
+		peer("nas", 16, 16, disk(100), fast(1e10)), // From attic, once that is back.
+		peer("shed", 16, 16, gone, func(p *placement.Peer) { p.Machine.Host = ways.Device{ID: ways.HostID} }),
+	}}
+	peers, why := placement.Ever(placement.Model{Name: "qwen", Shape: layered, Want: 1, Bytes: gib, Fetch: true}, s)
+	want := []placement.Rejection{{"den", "no_capacity", "12.8 GiB needed, den lends 8.0 GiB in all"}, {"lab", "draining", "lab is draining"}, {"shed", "peer_gone", "shed does not answer"}}
+	if peers != 2 || !slices.Equal(why, want) {
+		t.Errorf("on %d peers, not on %+v", peers, why)
+	}
+	if s.Peers[0].Alive {
+		t.Error("the snapshot was changed")
+	}
+}
+
+// What waits for memory alone is told from what waits for something else.
+func TestLater(t *testing.T) {
+	busy := func(p *placement.Peer) { p.Machine.GPUs[0].Busy = "another program uses it" }
+	for name, tc := range map[string]struct {
+		m    placement.Model
+		p    placement.Peer
+		want bool
+	}{
+		"taken":                        {placement.Model{}, peer("attic", 16, 4), true},
+		"idle models, which stay":      {placement.Model{}, peer("attic", 16, 4, idle(12)), true},
+		"the GPU is busy":              {placement.Model{}, peer("attic", 4, 4, card("CUDA0", 24, 24), busy), true},
+		"too small":                    {placement.Model{}, peer("attic", 8, 8), false},
+		"it may run":                   {placement.Model{}, peer("attic", 16, 16), false},
+		"no file":                      {placement.Model{}, peer("attic", 16, 4, empty), false},
+		"gone":                         {placement.Model{}, peer("attic", 16, 4, gone), false},
+		"paused":                       {placement.Model{}, peer("attic", 16, 4, pauses), false},
+		"it failed":                    {placement.Model{}, peer("attic", 16, 4, failed), false},
+		"it fell":                      {placement.Model{}, peer("attic", 16, 4, falls(ways.CPU, false)), false},
+		"it fell, another way is left": {placement.Model{}, peer("attic", 16, 4, card("CUDA0", 24, 24), falls(ways.OneGPU, false), falls(ways.Hybrid, true)), true},
+		"elsewhere only":               {placement.Model{Only: "den"}, peer("attic", 16, 4), false},
+		"nobody asks":                  {placement.Model{Want: -1}, peer("attic", 16, 4), false},
+	} {
+		tc.m.Name, tc.m.Shape, tc.m.Want = "qwen", layered, tc.m.Want+1
+		if plan := placement.Place(tc.m, placement.Snapshot{Peers: []placement.Peer{tc.p}}); plan.Later != tc.want {
+			t.Errorf("%s: %+v", name, plan)
+		}
+	}
+}
+
 func TestOptions(t *testing.T) {
 	seen := ways.Seen{Kind: ways.CPU, Parts: []ways.Part{{Device: ways.HostID, Layers: 11, Bytes: 13 * gib}}, Decode: 2, LoadMS: 900}
 	s := placement.Snapshot{Peers: []placement.Peer{
