@@ -2,6 +2,7 @@ package placement_test
 
 import (
 	"fmt"
+	"math"
 	"reflect"
 	"slices"
 	"strings"
@@ -53,7 +54,7 @@ func anyPeer(t *rapid.T, i int, shape ways.Shape) placement.Peer {
 		Trust:  rapid.SampledFrom([]string{"replicas", "replicas", "replicas", "replicas", "shard-only", "client"}).Draw(t, "trust"),
 		Engine: chance(t, "engine", 0.9), Holds: rapid.Bool().Draw(t, "holds"), Machine: ways.Machine{Name: name, Host: anyDevice(t, ways.HostID)},
 		DiskKnown: rapid.Bool().Draw(t, "disk known"), DiskFree: rapid.Uint64Range(0, 8).Draw(t, "disk") * gib,
-		FetchRate: float64(rapid.IntRange(0, 2).Draw(t, "rate")),
+		FetchRate: rapid.SampledFrom([]float64{0, 1e-300, gib / 200, gib / 100, gib / 90, gib}).Draw(t, "rate"),
 		Placed:    chance(t, "placed", 0.2), Cordoned: chance(t, "cordoned", 0.1), Drained: chance(t, "drained", 0.2), Grace: rapid.Bool().Draw(t, "grace"),
 	}
 	for g := range rapid.IntRange(0, 3).Draw(t, "gpus") {
@@ -185,6 +186,7 @@ func TestPlans(t *testing.T) {
 		checkOptions(t, options, chosen, len(s.Peers))
 		checkOthers(t, m, s, lasting, chosen, rejections, source)
 		checkFinal(t, m, s, plan)
+		checkLater(t, m, s, plan, source)
 	})
 }
 
@@ -306,6 +308,9 @@ func checkOthers(t *rapid.T, m placement.Model, s placement.Snapshot, lasting []
 				if p.Holds {
 					t.Fatalf("%s was taken before %s, which holds it", q.ID, p.ID)
 				}
+			case !p.Holds && fetchSeconds(m, p)+60 < fetchSeconds(m, q):
+				t.Fatalf("%s was taken before %s, which has the file sooner", q.ID, p.ID)
+			case !p.Holds && fetchSeconds(m, p) > fetchSeconds(m, q):
 			default:
 				if w, _, is := ways.Best(m.Shape, p.Machine, ways.Fits); is {
 					way = w
@@ -316,6 +321,14 @@ func checkOthers(t *rapid.T, m placement.Model, s placement.Snapshot, lasting []
 			}
 		}
 	}
+}
+
+// fetchSeconds is how long a peer needs for the file; what nobody knows is longest.
+func fetchSeconds(m placement.Model, p placement.Peer) float64 {
+	if p.FetchRate == 0 {
+		return math.Inf(1)
+	}
+	return float64(m.Bytes) / p.FetchRate
 }
 
 // checkOptions: each peer has its five ways, and those of the plan are marked.
@@ -363,6 +376,24 @@ func checkFinal(t *rapid.T, m placement.Model, s placement.Snapshot, plan placem
 	}
 	if again := placement.Place(m, calm); len(again.Orders) > 0 {
 		t.Fatalf("%+v is final, but then %+v", plan, again)
+	}
+}
+
+// checkLater: what is said to wait for memory alone would run if each device were idle and
+// lent what it lends, with nothing else changed; and only that is said to.
+func checkLater(t *rapid.T, m placement.Model, s placement.Snapshot, plan placement.Plan, source bool) {
+	t.Helper()
+	calm := false
+	for _, p := range s.Peers {
+		p.Machine.GPUs = slices.Clone(p.Machine.GPUs)
+		for _, d := range append([]*ways.Device{&p.Machine.Host}, pointers(p.Machine.GPUs)...) {
+			d.Free, d.Evictable, d.Busy = d.Lent, 0, ""
+		}
+		_, _, fits := ways.Best(m.Shape, p.Machine, ways.Fits)
+		calm = calm || fits && allowed(m, p, source)
+	}
+	if want := calm && m.Want > 0 && len(plan.Orders) == 0; plan.Later != want || plan.Later && plan.Final {
+		t.Fatalf("later %v, final %v, and it would fit then: %v", plan.Later, plan.Final, want)
 	}
 }
 

@@ -105,8 +105,8 @@ type Plan struct {
 	// Final: it runs nowhere and only a person changes that, so that requests need
 	// not wait.
 	Final bool
-	// Later: it runs nowhere now, and would fit on some peer once what runs there ended
-	// or a device is no longer busy.
+	// Later: it runs nowhere now, and would on some peer once what runs there ended, or
+	// a device is no longer busy, so that requests may well wait.
 	Later bool
 }
 

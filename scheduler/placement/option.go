@@ -90,10 +90,13 @@ func (p *planner) fetchSeconds(q *Peer) float64 {
 	case q.Holds:
 		return 0
 	case q.FetchRate > 0:
-		return float64(max(0, p.m.Bytes)) / q.FetchRate
+		return min(float64(max(0, p.m.Bytes))/q.FetchRate, mostSeconds)
 	}
 	return -1
 }
+
+// mostSeconds bounds what comes of a rate that another peer told.
+const mostSeconds = 1e9
 
 // measured is how the model did there that way.
 func measured(q *Peer, k ways.Kind) *ways.Seen {

@@ -2,6 +2,7 @@ package placement
 
 import (
 	"cmp"
+	"math"
 	"slices"
 
 	"relay/scheduler/ways"
@@ -14,6 +15,7 @@ type seat struct {
 	evicts bool      // Idle models have to go first.
 	from   ways.Kind // How it runs there, where it is to run another way now; else "".
 	free   uint64    // Where it would compute, in bytes.
+	fetch  float64   // Seconds until it has the file, 0 where it need not fetch it.
 }
 
 // planner is one decision.
@@ -34,9 +36,10 @@ func newPlanner(m Model, s Snapshot) *planner {
 
 // Place chooses peers for a model: those that run it already, ready ones first
 // and of these the ones where it is placed; then those that unload nothing for
-// it, of these the ones that hold the file, the ones that are predicted to be
-// faster (by more than 10 %), the ones with the most memory left where it
-// computes; then by id.
+// it, of these the ones that hold the file, the ones that fetch it sooner (by more
+// than a minute; last of all those of which nobody knows how long it takes them), the
+// ones that are predicted to be faster (by more than 10 %), the ones that fetch it
+// sooner at all, the ones with the most memory left where it computes; then by id.
 func Place(m Model, s Snapshot) Plan {
 	p := newPlanner(m, s)
 	chosen, stand := p.choose()
@@ -50,7 +53,7 @@ func Place(m Model, s Snapshot) Plan {
 		plan.Text = p.says("no replica is wanted for now")
 	default:
 		plan.Reason, plan.Text = p.nowhere()
-		plan.Final = p.final()
+		plan.Final, plan.Later = p.final(), p.later()
 	}
 	for _, c := range chosen {
 		plan.Orders = append(plan.Orders, Order{Peer: c.peer.ID, Way: c.way, Fetch: c.fetches()})
@@ -84,18 +87,7 @@ func (p *planner) choose() (chosen []*seat, stand []*Peer) {
 			}
 		}
 	}
-	slices.SortFunc(seats, func(a, b *seat) int {
-		return cmp.Or(byStanding(a, b), cmp.Compare(b.way.Decode, a.way.Decode), byRoom(a, b))
-	})
-	// Speeds that are no difference, seen from the fastest, count as one.
-	for from := 0; from < min(len(seats), p.m.Want); {
-		to := from + 1
-		for to < len(seats) && byStanding(seats[from], seats[to]) == 0 && !ways.Faster(seats[from].way.Decode, seats[to].way.Decode) {
-			to++
-		}
-		slices.SortFunc(seats[from:to], byRoom)
-		from = to
-	}
+	rank(seats, p.m.Want)
 	chosen = seats[:min(len(seats), p.m.Want)]
 	for _, c := range chosen {
 		p.unload(c)
@@ -158,13 +150,43 @@ func (p *planner) enough(g group, seats []*seat) bool {
 	return len(seats) >= p.m.Want
 }
 
-// byStanding orders by what comes before speed.
+// rank puts the first so many seats in order. Times to fetch, and speeds, that are no
+// difference, seen from the least time and the highest speed, count as one.
+func rank(seats []*seat, many int) {
+	slices.SortFunc(seats, func(a, b *seat) int { return cmp.Or(byStanding(a, b), cmp.Compare(a.fetch, b.fetch)) })
+	alikeFetch := func(a, b *seat) bool { return byStanding(a, b) == 0 && b.fetch-a.fetch <= moment }
+	inClasses(seats, many, alikeFetch, func(seats []*seat, many int) {
+		slices.SortFunc(seats, func(a, b *seat) int { return cmp.Compare(b.way.Decode, a.way.Decode) })
+		alikeSpeed := func(a, b *seat) bool { return !ways.Faster(a.way.Decode, b.way.Decode) }
+		inClasses(seats, many, alikeSpeed, func(seats []*seat, _ int) {
+			slices.SortFunc(seats, func(a, b *seat) int { return cmp.Or(cmp.Compare(a.fetch, b.fetch), byRoom(a, b)) })
+		})
+	})
+}
+
+// moment is by how many seconds fetching may differ that speed comes before.
+const moment = 60
+
+// inClasses puts seats that are sorted already in order within those that are alike, seen
+// from the first of them, until the first so many are in order.
+func inClasses(seats []*seat, many int, alike func(first, other *seat) bool, order func(seats []*seat, many int)) {
+	for from := 0; from < min(len(seats), many); {
+		to := from + 1
+		for to < len(seats) && alike(seats[from], seats[to]) {
+			to++
+		}
+		order(seats[from:to], many-from)
+		from = to
+	}
+}
+
+// byStanding orders by what comes before the time to fetch.
 func byStanding(a, b *seat) int {
 	x, y := a.peer, b.peer
 	return cmp.Or(first(x.Ready, y.Ready), first(!a.evicts, !b.evicts), first(x.Placed, y.Placed), first(x.Runs, y.Runs), first(!a.fetches(), !b.fetches()))
 }
 
-// byRoom orders by what comes after it.
+// byRoom orders by what comes last.
 func byRoom(a, b *seat) int {
 	return cmp.Or(cmp.Compare(b.free, a.free), cmp.Compare(a.peer.ID, b.peer.ID))
 }
@@ -209,6 +231,11 @@ func (p *planner) seat(q *Peer, evicts bool) (c seat, ok bool) {
 		}
 	}
 	c.free, _ = roomFor(q, &c.way)
+	if c.fetches() {
+		if c.fetch = p.fetchSeconds(q); c.fetch < 0 {
+			c.fetch = math.MaxFloat64
+		}
+	}
 	return c, true
 }
 
@@ -328,6 +355,17 @@ func (p *planner) final() bool {
 	return could
 }
 
+// later says of a model that runs nowhere that it waits for memory alone: it would fit
+// on a peer that may run it, and has its file or may fetch it, if nothing else ran there.
+func (p *planner) later() bool {
+	for i := range p.peers {
+		if q := &p.peers[i]; p.unable(q) == able && !p.failed(q) && p.fileless(q) == hasFile && p.fits(q, ways.Later) {
+			return true
+		}
+	}
+	return false
+}
+
 // ever says whether the model could run on a peer if nothing else ran there, and what
 // failed were tried again.
 func (p *planner) ever(q *Peer) bool {
@@ -341,15 +379,17 @@ func (p *planner) fits(q *Peer, worst ways.Verdict) bool {
 }
 
 // Ever is on how many peers the model could run if nothing else ran anywhere, and
-// for each of the others why not.
+// for each of the others why not. A peer that is gone, or paused, counts by what it
+// last told.
 func Ever(m Model, s Snapshot) (peers int, why []Rejection) {
+	s.Peers = slices.Clone(s.Peers)
+	for i := range s.Peers {
+		q := &s.Peers[i]
+		q.Alive, q.Paused = q.Alive || q.Machine.Host.Known, ""
+	}
 	p := newPlanner(m, s)
 	for _, q := range p.sorted() {
-		u := p.unable(q)
-		if u == isPaused {
-			u = able
-		}
-		switch {
+		switch u := p.unable(q); {
 		case u != able:
 			why = append(why, Rejection{q.ID, u.reason(), p.unableText(q, u)})
 		case p.parked(q):

@@ -32,6 +32,11 @@ func disk(free float64) func(*placement.Peer) {
 	return func(p *placement.Peer) { p.Holds, p.DiskKnown, p.DiskFree = false, true, uint64(free*gib) }
 }
 
+// pulls is how many MiB a second a peer fetches.
+func pulls(mib float64) func(*placement.Peer) {
+	return func(p *placement.Peer) { p.FetchRate = mib * (1 << 20) }
+}
+
 func fast(rate float64) func(*placement.Peer) {
 	return func(p *placement.Peer) { p.Machine.Host.Decode = rate }
 }
@@ -113,6 +118,23 @@ func TestWaysAndWants(t *testing.T) {
 			`model "qwen": goes to attic (holds the file, 4.0 GiB free of 11.0 GiB lent on CUDA0, the rest in RAM, unloads idle models); 13.3 GiB needed`, nil},
 		{"elsewhere nothing has to go at all", placement.Model{Evict: true}, peers{peer("attic", 16, 16, card("CUDA0", 24, 0), idleOnGPU(24)), peer("den", 16, 16, card("CUDA0", 24, 24))}, "den:gpu", "", false,
 			`model "qwen": goes to den (holds the file, 24.0 GiB free of 24.0 GiB lent on CUDA0); 12.8 GiB needed`, nil},
+
+		{"who has it sooner, before more room and more speed", placement.Model{Fetch: true},
+			peers{peer("attic", 8, 8), peer("den", 64, 64, disk(100), pulls(50), fast(1e12)), peer("lab", 16, 16, disk(100), pulls(100))}, "lab:cpu:fetch", "", false,
+			`model "qwen": goes to lab (fetches the file, 16.0 GiB free of 16.0 GiB lent); 12.8 GiB needed`,
+			[]string{"12.8 GiB needed, attic lends 8.0 GiB in all"}},
+		{"speed before less than a minute", placement.Model{Fetch: true},
+			peers{peer("attic", 8, 8), peer("den", 16, 16, disk(100), pulls(400), fast(1e12)), peer("lab", 64, 64, disk(100), pulls(500))}, "den:cpu:fetch", "", false,
+			`model "qwen": goes to den (fetches the file, 16.0 GiB free of 16.0 GiB lent); 12.8 GiB needed`,
+			[]string{"12.8 GiB needed, attic lends 8.0 GiB in all"}},
+		{"less than a minute before more room", placement.Model{Fetch: true},
+			peers{peer("attic", 8, 8), peer("den", 16, 16, disk(100), pulls(500)), peer("lab", 64, 64, disk(100), pulls(400))}, "den:cpu:fetch", "", false,
+			`model "qwen": goes to den (fetches the file, 16.0 GiB free of 16.0 GiB lent); 12.8 GiB needed`,
+			[]string{"12.8 GiB needed, attic lends 8.0 GiB in all"}},
+		{"who may take long before who knows how long", placement.Model{Fetch: true},
+			peers{peer("attic", 8, 8), peer("den", 64, 64, disk(100), fast(1e12)), peer("lab", 16, 16, disk(100), pulls(1))}, "lab:cpu:fetch", "", false,
+			`model "qwen": goes to lab (fetches the file, 16.0 GiB free of 16.0 GiB lent); 12.8 GiB needed`,
+			[]string{"12.8 GiB needed, attic lends 8.0 GiB in all"}},
 
 		{"placed there before what only runs", placement.Model{}, peers{peer("attic", 16, 0, runs), peer("den", 16, 16, placed)}, "den:cpu", "", false,
 			`model "qwen": goes to den (holds the file, 16.0 GiB free of 16.0 GiB lent); 12.8 GiB needed`, nil},
@@ -260,6 +282,52 @@ func TestEver(t *testing.T) {
 		}
 		if got := why[0].Text; got != "12.8 GiB needed, den lends 8.0 GiB in all" {
 			t.Errorf("says %q", got)
+		}
+	}
+}
+
+// A peer that is gone counts by what it last told; one that told nothing does not.
+func TestEverCountsWhoIsGone(t *testing.T) {
+	s := placement.Snapshot{Peers: []placement.Peer{
+		peer("attic", 16, 0, gone), peer("den", 8, 8, gone), peer("lab", 16, 16, gone, drains),
+		peer("nas", 16, 16, disk(100), fast(1e10)), // From attic, once that is back.
+		peer("shed", 16, 16, gone, func(p *placement.Peer) { p.Machine.Host = ways.Device{ID: ways.HostID} }),
+	}}
+	peers, why := placement.Ever(placement.Model{Name: "qwen", Shape: layered, Want: 1, Bytes: gib, Fetch: true}, s)
+	want := []placement.Rejection{{"den", "no_capacity", "12.8 GiB needed, den lends 8.0 GiB in all"}, {"lab", "draining", "lab is draining"}, {"shed", "peer_gone", "shed does not answer"}}
+	if peers != 2 || !slices.Equal(why, want) {
+		t.Errorf("on %d peers, not on %+v", peers, why)
+	}
+	if s.Peers[0].Alive {
+		t.Error("the snapshot was changed")
+	}
+}
+
+// What waits for memory alone is told from what waits for something else.
+func TestLater(t *testing.T) {
+	busy := func(p *placement.Peer) { p.Machine.GPUs[0].Busy = "another program uses it" }
+	for name, tc := range map[string]struct {
+		m    placement.Model
+		p    placement.Peer
+		want bool
+	}{
+		"taken":                        {placement.Model{}, peer("attic", 16, 4), true},
+		"idle models, which stay":      {placement.Model{}, peer("attic", 16, 4, idle(12)), true},
+		"the GPU is busy":              {placement.Model{}, peer("attic", 4, 4, card("CUDA0", 24, 24), busy), true},
+		"too small":                    {placement.Model{}, peer("attic", 8, 8), false},
+		"it may run":                   {placement.Model{}, peer("attic", 16, 16), false},
+		"no file":                      {placement.Model{}, peer("attic", 16, 4, empty), false},
+		"gone":                         {placement.Model{}, peer("attic", 16, 4, gone), false},
+		"paused":                       {placement.Model{}, peer("attic", 16, 4, pauses), false},
+		"it failed":                    {placement.Model{}, peer("attic", 16, 4, failed), false},
+		"it fell":                      {placement.Model{}, peer("attic", 16, 4, falls(ways.CPU, false)), false},
+		"it fell, another way is left": {placement.Model{}, peer("attic", 16, 4, card("CUDA0", 24, 24), falls(ways.OneGPU, false), falls(ways.Hybrid, true)), true},
+		"elsewhere only":               {placement.Model{Only: "den"}, peer("attic", 16, 4), false},
+		"nobody asks":                  {placement.Model{Want: -1}, peer("attic", 16, 4), false},
+	} {
+		tc.m.Name, tc.m.Shape, tc.m.Want = "qwen", layered, tc.m.Want+1
+		if plan := placement.Place(tc.m, placement.Snapshot{Peers: []placement.Peer{tc.p}}); plan.Later != tc.want {
+			t.Errorf("%s: %+v", name, plan)
 		}
 	}
 }
