@@ -15,8 +15,8 @@ import (
 // forbidden is what tryForbidden is told: files that it must not get at, what
 // it may have, and who to attack.
 type forbidden struct {
-	Secret, Model, Box, Run, Control, Abstract, TCP string
-	Relay                                           int
+	Secret, Model, Notes, Box, Run, Control, Abstract, TCP string
+	Relay                                                  int
 }
 
 // tryForbidden does all that a hostile engine would do, and reports for each
@@ -41,6 +41,8 @@ func tryForbidden(args []string) int {
 	try("ok: read the model", read(f.Model))
 	try("ok: write in its folder", write(filepath.Join(f.Box, "file")))
 	try("ok: read in its folder", read(filepath.Join(f.Box, "file")))
+	try("ok: list its folder", list(f.Box))
+	try("ok: write the file that it may", write(f.Notes))
 	try("ok: read what the processor is", read("/proc/cpuinfo"))
 	l, err := net.Listen("unix", filepath.Join(f.Box, "own.sock"))
 	try("ok: listen on its socket", err)

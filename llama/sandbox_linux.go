@@ -106,11 +106,12 @@ func (p policy) rules() []landlock.Rule {
 	var rules []landlock.Rule
 	may := func(access landlock.AccessFSSet, paths ...string) {
 		for _, path := range paths {
+			allowed := access
 			// Rights on folders mean nothing on a file, and are refused there.
 			if info, err := os.Stat(path); err == nil && !info.IsDir() {
-				access &= read | run | ll.AccessFSWriteFile | ll.AccessFSTruncate | ll.AccessFSIoctlDev
+				allowed &= read | run | ll.AccessFSWriteFile | ll.AccessFSTruncate | ll.AccessFSIoctlDev
 			}
-			rules = append(rules, landlock.PathAccess(access, path).IgnoreIfMissing())
+			rules = append(rules, landlock.PathAccess(allowed, path).IgnoreIfMissing())
 		}
 	}
 	may(read|run, p.Program)

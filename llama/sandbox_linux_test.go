@@ -45,7 +45,7 @@ func TestSandbox(t *testing.T) {
 	}
 	defer tcp.Close()
 	f := forbidden{
-		Secret: write(path("home", "identity.key")), Model: write(path("models", "m.gguf")),
+		Secret: write(path("home", "identity.key")), Model: write(path("models", "m.gguf")), Notes: write(path("notes", "n")),
 		Run: path("run"), Box: path("run", "box", "x"), Control: path("home", "c.sock"), Abstract: fmt.Sprintf("@relay-test-%d", os.Getpid()),
 		TCP: tcp.Addr().String(), Relay: os.Getpid(),
 	}
@@ -64,7 +64,8 @@ func TestSandbox(t *testing.T) {
 	results := func(mode SandboxMode) map[string]string {
 		o := order{
 			Args: []string{"--forbidden", string(task)}, Env: engineEnv(os.Environ(), f.Box, f.Box), Dir: f.Box,
-			Policy: policy{Mode: mode, Program: self, Read: []string{f.Model}, Write: []string{f.Box}},
+			// A folder keeps its rights behind a file.
+			Policy: policy{Mode: mode, Program: self, Read: []string{f.Model}, Write: []string{f.Notes, f.Box}},
 		}
 		line, err := json.Marshal(o)
 		if err != nil {
