@@ -48,11 +48,11 @@ func describeSandbox(abi int, seccomp bool, port int) SandboxStatus {
 	return s
 }
 
-// confineThread confines the calling thread and all that is started from it,
-// for good; the caller has locked it to its goroutine. The other threads of the
-// process stay free: taking them along would need them all to stop, which can
-// take seconds on a busy machine, and they run nothing but the shim. What is in
-// force is in the status, even with an error.
+// confineThread confines the calling thread and what it becomes, for good; the
+// caller has locked it to its goroutine. The other threads of the process stay
+// free: taking them along would need them all to stop, which can take seconds on
+// a busy machine, and they end when this one becomes the engine. What is in force
+// is in the status, even with an error.
 func confineThread(p policy) (SandboxStatus, error) {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return describeSandbox(0, false, p.Port), fmt.Errorf("no_new_privs: %w", err)
