@@ -17,6 +17,8 @@ import (
 type forbidden struct {
 	Secret, Model, Notes, Box, Run, Control, Abstract, TCP string
 	Relay                                                  int
+	// Spared are the capabilities that it may have.
+	Spared uint64
 }
 
 // tryForbidden does all that a hostile engine would do, and reports for each
@@ -80,6 +82,11 @@ func tryForbidden(args []string) int {
 	try("change a secret's owner", os.Chown(f.Secret, 1, 1))
 	try("mark a secret", unix.Setxattr(f.Secret, "user.x", []byte("x"), 0))
 
+	// Powers.
+	try("have a capability", capabilities(f.Spared))
+	try("have a capability in its bounding set", bounding(f.Spared))
+	try("put itself before others", unix.Setpriority(unix.PRIO_PROCESS, 0, -5))
+
 	// Programs.
 	try("run a shell", exec.Command("/bin/sh", "-c", "true").Run())
 	script := filepath.Join(f.Box, "script")
@@ -133,6 +140,39 @@ func tryForbidden(args []string) int {
 	}
 	try("dump core", err)
 	return boolCode(json.NewEncoder(os.Stdout).Encode(result) == nil)
+}
+
+// noPower is what there is instead of a capability.
+var noPower = errors.New("none permitted")
+
+// capabilities fails where the thread has, or can come by, no capability but those in spared.
+func capabilities(spared uint64) error {
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var have [2]unix.CapUserData
+	if err := unix.Capget(&header, &have[0]); err != nil {
+		return err
+	}
+	var all uint64
+	for i, h := range have {
+		all |= uint64(h.Effective|h.Permitted|h.Inheritable) << (32 * i)
+	}
+	if all&^spared == 0 {
+		return noPower
+	}
+	return nil
+}
+
+// bounding fails where the bounding set is empty but for those in spared.
+func bounding(spared uint64) error {
+	for c := uintptr(0); ; c++ {
+		in, err := unix.PrctlRetInt(unix.PR_CAPBSET_READ, c, 0, 0, 0)
+		if err != nil {
+			return noPower
+		}
+		if in == 1 && spared>>c&1 == 0 {
+			return nil
+		}
+	}
 }
 
 func errnoErr(e unix.Errno) error {

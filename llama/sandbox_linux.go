@@ -61,6 +61,7 @@ func confineThread(p policy) (SandboxStatus, error) {
 	if err != nil {
 		err = fmt.Errorf("landlock: %w", err)
 	}
+	err = errors.Join(err, dropCapabilities(p))
 	seccomp := false
 	if p.Port == 0 {
 		err2 := restrictSyscalls()

@@ -57,42 +57,9 @@ func TestSandbox(t *testing.T) {
 		}
 		defer l.Close()
 	}
-	task, err := json.Marshal(f)
-	if err != nil {
-		t.Fatal(err)
-	}
 	results := func(mode SandboxMode) map[string]string {
-		o := order{
-			Args: []string{"--forbidden", string(task)}, Env: engineEnv(os.Environ(), f.Box, f.Box), Dir: f.Box,
-			// A folder keeps its rights behind a file.
-			Policy: policy{Mode: mode, Program: self, Read: []string{f.Model}, Write: []string{f.Notes, f.Box}},
-		}
-		line, err := json.Marshal(o)
-		if err != nil {
-			t.Fatal(err)
-		}
-		cmd := exec.Command(self, "engine-shim")
-		in, err := cmd.StdinPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer in.Close()
-		var events, out strings.Builder
-		cmd.Stdout, cmd.Stderr = &events, &out
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := in.Write(append(line, '\n')); err != nil {
-			t.Fatal(err)
-		}
-		if err := cmd.Wait(); err != nil {
-			t.Fatalf("%v: %s %s", err, events.String(), out.String())
-		}
-		got := map[string]string{}
-		if err := json.Unmarshal([]byte(out.String()), &got); err != nil {
-			t.Fatalf("%v: %s %s", err, events.String(), out.String())
-		}
-		return got
+		// A folder keeps its rights behind a file.
+		return inShim(t, f, policy{Mode: mode, Program: self, Read: []string{f.Model}, Write: []string{f.Notes, f.Box}})
 	}
 	before, err := os.ReadFile(f.Model)
 	if err != nil {
@@ -134,8 +101,79 @@ func TestSandbox(t *testing.T) {
 			t.Errorf("without a sandbox, %s: %s", name, open[name])
 		}
 	}
+	for _, name := range []string{"have a capability", "have a capability in its bounding set", "put itself before others"} {
+		if os.Geteuid() == 0 && open[name] != "done" {
+			t.Errorf("root, without a sandbox, %s: %s", name, open[name])
+		}
+	}
 	if open["dump core"] != "none" {
 		t.Errorf("without a sandbox it can dump core: %s", open["dump core"])
+	}
+}
+
+// inShim is what comes of all that tryForbidden tries, started by the shim.
+func inShim(t *testing.T, f forbidden, p policy) map[string]string {
+	t.Helper()
+	task, err := json.Marshal(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	line, err := json.Marshal(order{Args: []string{"--forbidden", string(task)}, Env: engineEnv(os.Environ(), f.Box, f.Box), Dir: f.Box, Policy: p})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(p.Program, "engine-shim")
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	var events, out strings.Builder
+	cmd.Stdout, cmd.Stderr = &events, &out
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := in.Write(append(line, '\n')); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Fatalf("%v: %s %s", err, events.String(), out.String())
+	}
+	got := map[string]string{}
+	if err := json.Unmarshal([]byte(out.String()), &got); err != nil {
+		t.Fatalf("%v: %s %s", err, events.String(), out.String())
+	}
+	return got
+}
+
+// Root reads another user's model by a capability: that one stays, for this.
+func TestSandboxAnotherUsersModel(t *testing.T) {
+	if s := ProbeSandbox(); !s.Full() || os.Geteuid() != 0 {
+		t.Skipf("only for root in a sandbox: %s", s.Text)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	f := forbidden{
+		Model: filepath.Join(dir, "theirs", "m.gguf"), Secret: filepath.Join(dir, "theirs", "secret"), Box: filepath.Join(dir, "box"),
+		Spared: 1 << unix.CAP_DAC_READ_SEARCH, Relay: os.Getpid(),
+	}
+	const them = 12345
+	err = errors.Join(os.Mkdir(f.Box, 0o700), os.Mkdir(filepath.Dir(f.Model), 0o700), os.WriteFile(f.Model, nil, 0o600), os.WriteFile(f.Secret, nil, 0o600),
+		os.Chown(f.Model, them, them), os.Chown(f.Secret, them, them), os.Chown(filepath.Dir(f.Model), them, them))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := inShim(t, f, policy{Mode: SandboxRequire, Program: self, Read: []string{f.Model}, Write: []string{f.Box}})
+	if got["ok: read the model"] != "done" {
+		t.Errorf("it cannot read its model: %s", got["ok: read the model"])
+	}
+	for _, name := range []string{"have a capability", "have a capability in its bounding set", "read a secret", "write the model"} {
+		if !strings.Contains(got[name], "permi") {
+			t.Errorf("%s: %s", name, got[name])
+		}
 	}
 }
 
