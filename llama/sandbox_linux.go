@@ -57,6 +57,11 @@ func confineThread(p policy) (SandboxStatus, error) {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return describeSandbox(0, false, p.Port), fmt.Errorf("no_new_privs: %w", err)
 	}
+	if p.GPU {
+		// Landlock knows the process's folder in /proc as long as that is in the
+		// kernel's cache. Open, it stays there; the engine inherits it.
+		_, _ = unix.Open("/proc/self", unix.O_PATH|unix.O_DIRECTORY, 0)
+	}
 	abi, err := restrictFiles(p)
 	if err != nil {
 		err = fmt.Errorf("landlock: %w", err)
@@ -136,20 +141,30 @@ func (p policy) rules() []landlock.Rule {
 	may(read|ll.AccessFSWriteFile, "/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 	if p.GPU {
 		const device = read | list | ll.AccessFSWriteFile | ll.AccessFSIoctlDev
-		for _, pattern := range []string{"/dev/nvidia*", "/dev/dri", "/dev/kfd", "/dev/dxg"} {
-			paths, err := filepath.Glob(pattern)
-			if err != nil {
-				continue // the patterns are right
-			}
-			may(device, paths...)
-		}
-		may(read|list, "/proc", "/sys", "/etc/vulkan", "/etc/OpenCL", "/usr/share/vulkan", "/usr/share/glvnd", "/usr/share/nvidia",
+		may(device, gpuDevices("/dev")...)
+		// Of /proc and /sys what is about itself, the machine and its devices.
+		may(read|list, "/proc/self", "/proc/driver", "/proc/devices", "/proc/modules", "/proc/version", "/proc/sys",
+			"/sys/devices", "/sys/class", "/sys/bus", "/sys/dev", "/sys/module", "/sys/firmware/devicetree", "/sys/kernel/mm",
+			"/etc/vulkan", "/etc/OpenCL", "/usr/share/vulkan", "/usr/share/glvnd", "/usr/share/nvidia",
 			"/usr/share/drirc.d", "/usr/share/libdrm", "/etc/drirc", "/run/opengl-driver")
 	}
 	if p.Port != 0 {
 		rules = append(rules, landlock.BindTCP(uint16(p.Port)))
 	}
 	return rules
+}
+
+// gpuDevices are the devices that drivers of GPUs have in dev.
+func gpuDevices(dev string) []string {
+	var all []string
+	for _, pattern := range []string{"nvidia*", "dri", "kfd", "dxg"} {
+		paths, err := filepath.Glob(filepath.Join(dev, pattern))
+		if err != nil {
+			continue // the patterns are right
+		}
+		all = append(all, paths...)
+	}
+	return all
 }
 
 // libraries are the program's interpreter and the folders and files in which
