@@ -18,6 +18,9 @@ import (
 // versions before it let them be truncated.
 const leastLandlock = 3
 
+// signalLandlock is the oldest Landlock that keeps signals from other programs.
+const signalLandlock = 6
+
 func probeSandbox() SandboxStatus {
 	abi, err := ll.LandlockGetABIVersion()
 	if err != nil {
@@ -26,24 +29,30 @@ func probeSandbox() SandboxStatus {
 	return describeSandbox(abi, seccompWorks(), 0)
 }
 
-// describeSandbox is the status of a sandbox with that much in force.
+// describeSandbox is the status of a sandbox with that much in force. Landlock
+// knows of signals only since its version 6 and of limits and turns not at all:
+// the filter keeps these, and Landlock keeps what is in /proc.
 func describeSandbox(abi int, seccomp bool, port int) SandboxStatus {
-	s := SandboxStatus{Files: abi >= leastLandlock, Network: seccomp && port == 0}
+	s := SandboxStatus{Files: abi >= leastLandlock, Network: seccomp && port == 0, Processes: seccomp && abi > 0}
+	others := "signal and slow down this user's other programs"
+	if abi >= signalLandlock {
+		others = "slow down this user's other programs"
+	}
 	switch {
 	case s.Full():
-		s.Text = fmt.Sprintf("engines read only their own files and open no connections (Landlock %d, seccomp)", abi)
+		s.Text = fmt.Sprintf("engines read only their own files, open no connections and reach no other program (Landlock %d, seccomp)", abi)
+	case s.Files && port != 0:
+		s.Text = fmt.Sprintf("engines read only their own files (Landlock %d) and listen on one port, but can %s", abi, others)
 	case s.Files:
-		s.Text = fmt.Sprintf("engines read only their own files (Landlock %d), but can open connections: this kernel has no seccomp filters for them", abi)
-		if port != 0 {
-			s.Text = fmt.Sprintf("engines read only their own files (Landlock %d) and listen on one port", abi)
-		}
+		s.Text = fmt.Sprintf("engines read only their own files (Landlock %d), but can open connections and %s: this kernel has no seccomp filters for them",
+			abi, others)
+	case s.Network && abi > 0:
+		s.Text = fmt.Sprintf("engines open no connections and reach no other program (seccomp), but files are guarded only in part: this kernel has Landlock %d, %d is needed",
+			abi, leastLandlock)
 	case s.Network:
-		s.Text = "engines open no connections (seccomp), but can read this user's files: this kernel has no Landlock"
-		if abi > 0 {
-			s.Text = fmt.Sprintf("engines open no connections (seccomp), but files are guarded only in part: this kernel has Landlock %d, %d is needed", abi, leastLandlock)
-		}
+		s.Text = "engines open no connections and signal no other program (seccomp), but can read this user's files and look into its programs: this kernel has no Landlock"
 	default:
-		s.Text = "engines run with all of this user's rights: this kernel has neither Landlock nor seccomp filters"
+		s.Text = "engines run with this user's rights: this kernel has neither Landlock nor seccomp filters"
 	}
 	return s
 }

@@ -278,21 +278,26 @@ func TestSyscallFilter(t *testing.T) {
 
 func TestDescribeSandbox(t *testing.T) {
 	for _, c := range []struct {
-		abi            int
-		seccomp        bool
-		port           int
-		files, network bool
-		text           string
+		abi                       int
+		seccomp                   bool
+		port                      int
+		files, network, processes bool
+		text, without             string
 	}{
-		{7, true, 0, true, true, "Landlock 7, seccomp"},
-		{7, false, 0, true, false, "can open connections"},
-		{7, false, 1234, true, false, "one port"},
-		{2, true, 0, false, true, "Landlock 2, 3 is needed"},
-		{0, true, 0, false, true, "no Landlock"},
-		{0, false, 0, false, false, "all of this user's rights"},
+		{7, true, 0, true, true, true, "Landlock 7, seccomp", "but"},
+		{5, true, 0, true, true, true, "reach no other program (Landlock 5, seccomp)", "but"},
+		{7, false, 0, true, false, false, "can open connections and slow down", "signal"},
+		{5, false, 0, true, false, false, "can open connections and signal and slow down", "none"},
+		{7, false, 1234, true, false, false, "one port, but can slow down", "signal"},
+		{5, false, 1234, true, false, false, "one port, but can signal and slow down", "none"},
+		{2, true, 0, false, true, true, "Landlock 2, 3 is needed", "none"},
+		{0, true, 0, false, true, false, "no Landlock", "none"},
+		{0, false, 0, false, false, false, "this user's rights", "none"},
+		{2, false, 0, false, false, false, "this user's rights", "none"},
 	} {
 		s := describeSandbox(c.abi, c.seccomp, c.port)
-		if s.Files != c.files || s.Network != c.network || !strings.Contains(s.Text, c.text) {
+		if s.Files != c.files || s.Network != c.network || s.Processes != c.processes || s.Full() != (c.files && c.network && c.processes) ||
+			!strings.Contains(s.Text, c.text) || strings.Contains(s.Text, c.without) {
 			t.Errorf("%+v: %+v", c, s)
 		}
 	}
