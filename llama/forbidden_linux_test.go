@@ -18,6 +18,8 @@ import (
 type forbidden struct {
 	Secret, Model, Notes, Box, Run, Control, Abstract, Datagrams, TCP string
 	Relay                                                             int
+	// Devices are those of GPUs.
+	Devices []string
 	// Filtered: only what reaches processes is tried, behind the filter alone, as
 	// on a kernel whose Landlock does not know of signals.
 	Filtered bool
@@ -71,6 +73,13 @@ func tryForbidden(args []string) int {
 	try("gpu: read what devices there are", read("/proc/devices"))
 	try("gpu: read the kernel's settings", read("/proc/sys/vm/mmap_min_addr"))
 	try("gpu: list the classes of devices", list("/sys/class"))
+	for _, path := range f.Devices {
+		h, err := os.OpenFile(path, os.O_RDWR, 0)
+		if err == nil {
+			_ = h.Close()
+		}
+		try("gpu: open "+path, err)
+	}
 
 	// Files.
 	try("read a secret", read(f.Secret))

@@ -20,6 +20,9 @@ import (
 // with an order of the same form on its stdin: it enters the sandbox and becomes
 // the engine. What it reports on its stdout ends where the engine begins.
 func startConfined(o order) (*exec.Cmd, event) {
+	if o.Policy.GPU {
+		wakeNVIDIA("/dev", os.Stderr)
+	}
 	cmd := exec.Command("/proc/self/exe") // this very program, also when another version lies in its place by now
 	cmd.Args = os.Args
 	cmd.Env, cmd.Dir, cmd.Stderr = o.Env, o.Dir, os.Stderr

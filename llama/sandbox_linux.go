@@ -163,19 +163,6 @@ func (p policy) rules() []landlock.Rule {
 	return rules
 }
 
-// gpuDevices are the devices that drivers of GPUs have in dev.
-func gpuDevices(dev string) []string {
-	var all []string
-	for _, pattern := range []string{"nvidia*", "dri", "kfd", "dxg"} {
-		paths, err := filepath.Glob(filepath.Join(dev, pattern))
-		if err != nil {
-			continue // the patterns are right
-		}
-		all = append(all, paths...)
-	}
-	return all
-}
-
 // libraries are the program's interpreter and the folders and files in which
 // it may look for shared libraries.
 func (p policy) libraries() (interpreter string, paths []string) {

@@ -168,7 +168,8 @@ func inShim(t *testing.T, f forbidden, p policy) map[string]string {
 		t.Fatalf("%v: %s %s", err, events.String(), out.String())
 	}
 	got := map[string]string{}
-	if err := json.Unmarshal([]byte(out.String()), &got); err != nil {
+	_, results, _ := strings.Cut(out.String(), "{") // behind what the shim wrote to the log
+	if err := json.Unmarshal([]byte("{"+results), &got); err != nil {
 		t.Fatalf("%v: %s %s", err, events.String(), out.String())
 	}
 	return got
