@@ -201,8 +201,8 @@ func heldFolder() error {
 	return errors.New("nothing holds it")
 }
 
-// noPower is what there is instead of a capability.
-var noPower = errors.New("none permitted")
+// errNoPower is what there is instead of a capability.
+var errNoPower = errors.New("none permitted")
 
 // capabilities fails where the thread has, or can come by, no capability but those in spared.
 func capabilities(spared uint64) error {
@@ -216,7 +216,7 @@ func capabilities(spared uint64) error {
 		all |= uint64(h.Effective|h.Permitted|h.Inheritable) << (32 * i)
 	}
 	if all&^spared == 0 {
-		return noPower
+		return errNoPower
 	}
 	return nil
 }
@@ -226,7 +226,7 @@ func bounding(spared uint64) error {
 	for c := uintptr(0); ; c++ {
 		in, err := unix.PrctlRetInt(unix.PR_CAPBSET_READ, c, 0, 0, 0)
 		if err != nil {
-			return noPower
+			return errNoPower
 		}
 		if in == 1 && spared>>c&1 == 0 {
 			return nil
