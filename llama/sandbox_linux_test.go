@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -117,6 +118,9 @@ func TestSandbox(t *testing.T) {
 		if os.Geteuid() == 0 && open[name] != "done" {
 			t.Errorf("root, without a sandbox, %s: %s", name, open[name])
 		}
+	}
+	if name := "choose relay's processors"; runtime.NumCPU() > 1 && open[name] != "done" {
+		t.Errorf("without a sandbox, %s: %s", name, open[name])
 	}
 	if open["dump core"] != "none" {
 		t.Errorf("without a sandbox it can dump core: %s", open["dump core"])
