@@ -116,11 +116,11 @@ func TestArguments(t *testing.T) {
 		t.Errorf("got %s", got)
 	}
 	s.Kind, s.Args = KindEmbed, nil
-	if got := line(all, s, endpoint{socket: "/x.sock"}); !strings.HasSuffix(got, "--embeddings --batch-size 4096 --ubatch-size 4096") {
+	if got := line(all, s, endpoint{socket: "/x.sock"}); !strings.HasSuffix(got, "--embeddings --batch-size 2048 --ubatch-size 2048") {
 		t.Errorf("got %s", got)
 	}
 	s.Kind, s.Args = KindRerank, []string{"-ub", "64"}
-	if got := line(all, s, endpoint{socket: "/x.sock"}); !strings.HasSuffix(got, "--reranking -ub 64") {
+	if got := line(all, s, endpoint{socket: "/x.sock"}); !strings.HasSuffix(got, "--reranking -ub 64 --batch-size 64 --ubatch-size 64") {
 		t.Errorf("got %s", got)
 	}
 	s.Args = []string{"--swa-full"}

@@ -1,6 +1,7 @@
 package gguf
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"regexp"
@@ -26,8 +27,8 @@ type Shape struct {
 	// Compute is for what is in between, on each device that computes.
 	Compute uint64
 	// Host is what the process takes in host memory wherever it computes: its
-	// program, the vocabulary, the prompt cache, and states of sliding windows
-	// and recurrent layers to go back to.
+	// program, the vocabulary, what comes out of a batch, the prompt cache, and
+	// states of sliding windows and recurrent layers to go back to.
 	Host uint64
 }
 
@@ -71,10 +72,9 @@ func (h Header) Shape(s Serving) (Shape, error) {
 	if err := s.validate(); err != nil {
 		return Shape{}, err
 	}
+	s.Kind = cmp.Or(s.Kind, h.Kind)
 	f := s.flags()
-	if (h.Kind == KindEmbed || h.Kind == KindRerank) && !f.batched {
-		f.batch = max(32, min(s.Context, maxEmbedBatch))
-	}
+	f.batch, f.ubatch = Batch(s.Kind, s.Context, s.Args)
 	var shape Shape
 	err := guarded(func() (err error) {
 		shape, err = h.shape(s, f)
@@ -124,8 +124,13 @@ func (h Header) shape(s Serving, f flags) (Shape, error) {
 	if experts > 0 {
 		shape.Experts, shape.Used = int(experts), int(min(used, experts))
 	}
+	var outputs uint64
 	shape.Compute = e.compute
-	shape.Host = processBytes + pieceBytes*h.Vocab + 4*h.Vocab*uint64(s.Slots) + uint64(s.CacheMiB)<<20 +
+	if s.Kind.embeds() {
+		host, compute := h.outputs(f.batch)
+		outputs, shape.Compute = host, max(shape.Compute, compute)
+	}
+	shape.Host = processBytes + pieceBytes*h.Vocab + 4*h.Vocab*uint64(s.Slots) + outputs + uint64(s.CacheMiB)<<20 +
 		e.state*uint64(s.Slots*min(checkpoints, 2+s.Context/checkpointStep))
 	return shape, nil
 }
