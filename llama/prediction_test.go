@@ -97,7 +97,7 @@ func TestPrediction(t *testing.T) {
 	experts := llama
 	experts.Layers, experts.FeedForward, experts.Experts, experts.Used = 8, 1024, 8, 2
 	window := wide
-	window.Arch, window.Window, window.Vocab = "gemma3", 256, 32000
+	window.Arch, window.Window, window.Vocab, window.Layers, window.Type = "gemma3", 256, 32000, 6, gguftest.F16
 	embeds, encodes := llama, gguftest.Random{Arch: "bert", Type: gguftest.Q8_0, Layers: 12, Width: 768, KVWidth: 768, HeadWidth: 64, FeedForward: 3072, Vocab: 32000, Train: 2048, Pooling: 1}
 	embeds.Pooling = 3
 	reranks := encodes
@@ -123,7 +123,7 @@ func TestPrediction(t *testing.T) {
 		{"no groups", wide, gguf.Serving{Context: 768, Slots: 2}, true},
 		{"experts, q4_0", of(experts, gguftest.Q4_0), gguf.Serving{Context: 1024, Slots: 1}, true},
 		{"window, q4_0", of(window, gguftest.Q4_0), gguf.Serving{Context: 1024, Slots: 1}, true},
-		{"window, whole, in q8_0", window, gguf.Serving{Context: 768, Slots: 1, Args: []string{"--swa-full", "-ctk", "q8_0", "-ctv=q8_0", "-fa", "on"}}, true},
+		{"window, whole, cache in q8_0", window, gguf.Serving{Context: 768, Slots: 1, Args: []string{"--swa-full", "-ctk", "q8_0", "-ctv=q8_0", "-fa", "on"}}, true},
 		{"large batches", llama, gguf.Serving{Context: 1024, Slots: 1, Args: []string{"-ub", "1024"}}, true},
 		{"no flash attention", llama, gguf.Serving{Context: 768, Slots: 1, Args: []string{"-fa", "off"}}, true},
 		{"prompt cache", llama, gguf.Serving{Context: 512, Slots: 1, CacheMiB: 16}, true},

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
-	"runtime"
 	"strconv"
 	"strings"
 
@@ -168,7 +167,8 @@ func (h Header) addWeights(s *Shape, layers []Layers, f flags) {
 		default:
 			s.Input += n
 			if t.Name == "token_embd.weight" {
-				embedding, repacked = n, f.repack && repacks(runtime.GOARCH, t)
+				// It is told to machines of all kinds: the worse counts.
+				embedding, repacked = n, f.repack && (repacks("amd64", t) || repacks("arm64", t))
 			}
 		}
 	}

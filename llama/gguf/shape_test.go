@@ -60,18 +60,28 @@ func TestShape(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 
-	m.Arch, m.Experts, m.Window, m.Layers = "gemma3", 0, 256, 12
+	m.Arch, m.Experts, m.Window, m.Layers, m.Type = "gemma3", 0, 256, 12, gguftest.F16
 	s = shapeOf(t, random(t, m), Serving{Context: 4096, Slots: 2})
 	// Five layers with a window, of 256 tokens and a batch, and one without,
 	// twice; the output layer is the input layer, and only the norm is not.
-	const cell = 2 * 128 * 2 * 2
+	const cell, tied = 2 * 128 * 2 * 2, 1024 * 256 * 2
 	if len(s.Layers) != 4 || s.Layers[0].Count != 5 || s.Layers[0].KV != (256+512)*cell || s.Layers[1].Count != 1 || s.Layers[1].KV != 4096*cell ||
-		!s.Tied || s.Input != embedding+norm || s.Output != embedding+norm {
+		!s.Tied || s.Input != tied+norm || s.Output != tied+norm {
 		t.Errorf("%+v", s)
 	}
 	whole := shapeOf(t, random(t, m), Serving{Context: 4096, Slots: 2, Args: []string{"--swa-full"}})
 	if len(whole.Layers) != 1 || whole.Layers[0].KV != 4096*cell {
 		t.Errorf("%+v", whole)
+	}
+	// Where it is a copy in another order, on whatever kind of machine, it costs,
+	// and the shape is the same on all of them.
+	for _, kind := range []uint32{gguftest.Q8_0, gguftest.Q4_0} {
+		m.Type = kind
+		h := random(t, m)
+		copied, kept := shapeOf(t, h, Serving{Context: 4096, Slots: 2}), shapeOf(t, h, Serving{Context: 4096, Slots: 2, Args: []string{"--no-repack"}})
+		if copied.Tied || !kept.Tied || copied.CPU() != kept.CPU()+copied.Input {
+			t.Errorf("type %d: %+v, not repacked %+v", kind, copied, kept)
+		}
 	}
 	// Two states of ten layers to go back to for each slot.
 	if d := s.Host - whole.Host; d != 2*2*10*256*cell/2 {
