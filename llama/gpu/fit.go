@@ -237,7 +237,11 @@ func (p Probe) ofHost(g GPU, c card, sure bool, processes []process) GPU {
 	return g
 }
 
-// held is what relay's own engines hold of a card.
+// perEngine is what a driver keeps on a GPU for a process that computes there: its
+// context, its kernels, the buffers of libraries. It is 250 to 600 MiB with CUDA.
+const perEngine = 640 << 20
+
+// held is what relay's own engines hold of a card, at most where no tool shows it.
 func (p Probe) held(id, uuid string, processes []process) (bytes uint64) {
 	visible := false
 	for _, own := range processes {
@@ -248,10 +252,14 @@ func (p Probe) held(id, uuid string, processes []process) (bytes uint64) {
 			}
 		}
 	}
-	if !visible {
-		return p.Own.Bytes[id]
+	if visible {
+		return bytes
 	}
-	return bytes
+	engines := max(p.Own.Engines[id], 0)
+	if p.Own.Bytes[id] > 0 {
+		engines = max(engines, 1)
+	}
+	return p.Own.Bytes[id] + uint64(engines)*perEngine
 }
 
 // rest are the cards that the engine cannot use, and why.

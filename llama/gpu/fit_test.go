@@ -58,11 +58,19 @@ func TestLookNvidia(t *testing.T) {
 	own := big
 	own.Foreign = 1020 * mib
 	expect(t, look(t, Probe{Listed: two, Own: Own{PIDs: []int{4242}, Bytes: map[string]uint64{"CUDA0": 1, "CUDA1": gib}}}, answers("nvidia_two.csv")), own, small)
-	own.Foreign = 5020 * mib
+	// Where no process is seen, each engine may hold what its driver keeps besides.
+	own.Foreign = (5020 - 640) * mib
 	none := small
 	none.Foreign = 0
 	expect(t, look(t, Probe{Listed: two, Own: Own{PIDs: []int{7}, Bytes: map[string]uint64{"CUDA0": 100 * mib, "CUDA1": gib}}}, answers("nvidia_two.csv")), own, none)
 	expect(t, look(t, Probe{Listed: two, Own: Own{PIDs: []int{978}, Bytes: map[string]uint64{"CUDA0": 100 * mib}}}, answers("nvidia_two.csv")), own, small)
+	own.Foreign = (5020 - 3*640) * mib
+	engines := map[string]int{"CUDA0": 3}
+	expect(t, look(t, Probe{Listed: two, Own: Own{PIDs: []int{978}, Bytes: map[string]uint64{"CUDA0": 100 * mib}, Engines: engines}}, answers("nvidia_two.csv")), own, small)
+	own.Foreign = (5120 - 3*640) * mib // They have reserved nothing yet.
+	expect(t, look(t, Probe{Listed: two, Own: Own{PIDs: []int{978}, Engines: engines}}, answers("nvidia_two.csv")), own, small)
+	own.Foreign = 1020 * mib // It is seen: there is nothing to allow.
+	expect(t, look(t, Probe{Listed: two, Own: Own{PIDs: []int{4242}, Engines: engines}}, answers("nvidia_two.csv")), own, small)
 
 	// Hidden ones move the count of the others.
 	first := small
