@@ -55,7 +55,7 @@ func (e Engine) arguments(s Spec, at endpoint) ([]string, error) {
 	}
 	add("--ctx-size", strconv.Itoa(s.Context*slots), "--parallel", strconv.Itoa(slots))
 	where("--fit", "off")
-	where("--cache-ram", strconv.Itoa(s.CacheMiB))
+	where("--cache-ram", "0")
 	where("--ctx-checkpoints", strconv.Itoa(checkpoints))
 	if unmapped(s) {
 		_ = where("--load-mode", "none") || where("--no-mmap")

@@ -126,14 +126,13 @@ func TestPrediction(t *testing.T) {
 		{"window, whole, cache in q8_0", window, gguf.Serving{Context: 768, Slots: 1, Args: []string{"--swa-full", "-ctk", "q8_0", "-ctv=q8_0", "-fa", "on"}}, true},
 		{"large batches", llama, gguf.Serving{Context: 1024, Slots: 1, Args: []string{"-ub", "1024"}}, true},
 		{"no flash attention", llama, gguf.Serving{Context: 768, Slots: 1, Args: []string{"-fa", "off"}}, true},
-		{"prompt cache", llama, gguf.Serving{Context: 512, Slots: 1, CacheMiB: 16}, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if c.long && testing.Short() {
 				t.Skip("without -short it runs")
 			}
 			s := Spec{
-				Name: "m", Model: randomModel(t, c.model), Context: c.s.Context, Slots: c.s.Slots, CacheMiB: c.s.CacheMiB, Args: c.s.Args,
+				Name: "m", Model: randomModel(t, c.model), Context: c.s.Context, Slots: c.s.Slots, Args: c.s.Args,
 				Threads: 1, RunDir: filepath.Join(t.TempDir(), "run"),
 			}
 			h, err := gguf.Read(s.Model)

@@ -42,8 +42,6 @@ type Spec struct {
 	Context int
 	// Slots is the number of requests served at once; 0 means 1.
 	Slots int
-	// CacheMiB bounds the engine's prompt cache in RAM, in MiB; 0 means none.
-	CacheMiB int
 	// Threads is the number of CPU threads; 0 means one for each physical core
 	// that this process may use, but for one that is left to others.
 	Threads int
@@ -115,8 +113,8 @@ func (s Spec) Validate() error {
 		return bad("%d slots of %d tokens", s.Slots, s.Context)
 	case s.GPULayers > maxLayers || s.CPUExperts < 0 || s.CPUExperts > maxLayers:
 		return bad("%d layers on GPUs, the experts of %d in host memory", s.GPULayers, s.CPUExperts)
-	case s.CacheMiB < 0 || s.CacheMiB > math.MaxInt32 || s.Threads < 0 || s.Threads > 4096:
-		return bad("%d MiB of prompt cache, %d threads", s.CacheMiB, s.Threads)
+	case s.Threads < 0 || s.Threads > 4096:
+		return bad("%d threads", s.Threads)
 	}
 	if _, err := ParseSandboxMode(string(s.Sandbox)); err != nil {
 		return err

@@ -16,22 +16,14 @@ type Serving struct {
 	// Context is the tokens that one slot holds, Slots the requests served at
 	// once: both at least 1, Slots at most 1024.
 	Context, Slots int
-	// CacheMiB bounds the engine's prompt cache, in MiB.
-	CacheMiB int
 	// Args are the engine arguments of the model's record, as llama.CheckArgs
 	// lets them pass.
 	Args []string
 }
 
-// maxCacheMiB is more prompt cache than any machine has memory.
-const maxCacheMiB = 1 << 24
-
 func (s Serving) validate() error {
-	switch {
-	case s.Context < 1 || s.Slots < 1 || s.Slots > maxSlots || s.Context > math.MaxInt32/s.Slots:
+	if s.Context < 1 || s.Slots < 1 || s.Slots > maxSlots || s.Context > math.MaxInt32/s.Slots {
 		return fmt.Errorf("no engine serves %d slots of %d tokens", s.Slots, s.Context)
-	case s.CacheMiB < 0 || s.CacheMiB > maxCacheMiB:
-		return fmt.Errorf("no machine has %d MiB of prompt cache", s.CacheMiB)
 	}
 	return nil
 }

@@ -26,7 +26,7 @@ type Shape struct {
 	// Compute is for what is in between, on each device that computes.
 	Compute uint64
 	// Host is what the process takes in host memory wherever it computes: its
-	// program, the vocabulary, what comes out of a batch, the prompt cache, and
+	// program, the vocabulary, what comes out of a batch, and
 	// states of sliding windows and recurrent layers to go back to.
 	Host uint64
 }
@@ -129,7 +129,7 @@ func (h Header) shape(s Serving, f flags) (Shape, error) {
 		host, compute := h.outputs(f.batch)
 		outputs, shape.Compute = host, max(shape.Compute, compute)
 	}
-	shape.Host = processBytes + pieceBytes*h.Vocab + 4*h.Vocab*uint64(s.Slots) + outputs + uint64(s.CacheMiB)<<20 +
+	shape.Host = processBytes + pieceBytes*h.Vocab + 4*h.Vocab*uint64(s.Slots) + outputs +
 		e.state*uint64(s.Slots*min(checkpoints, 2+s.Context/checkpointStep))
 	return shape, nil
 }

@@ -119,13 +119,10 @@ func TestShapeFlags(t *testing.T) {
 			t.Errorf("%s: %.3f times as much", c.name, c.got)
 		}
 	}
-	if s := shapeOf(t, h, Serving{Context: 2048, Slots: 2, CacheMiB: 100}); s.Host != plain.Host+100<<20 {
-		t.Errorf("prompt cache: %+v", s)
-	}
 	if h.Repacked([]string{"--no-repack"}) || h.Repacked([]string{"--repack", "-nr"}) {
 		t.Error("repacked although that is off")
 	}
-	for _, s := range []Serving{{}, {Context: 1, Slots: maxSlots + 1}, {Context: 1, Slots: 1, CacheMiB: -1}, {Context: 1, Slots: 1, CacheMiB: 1 << 30}} {
+	for _, s := range []Serving{{}, {Context: 1, Slots: maxSlots + 1}, {Context: -1, Slots: 1}} {
 		if got, err := h.Shape(s); err == nil {
 			t.Errorf("%+v: %+v", s, got)
 		}
