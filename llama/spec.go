@@ -64,12 +64,6 @@ type Spec struct {
 	// Env are variables from the model's record, as NAME=VALUE. They are checked
 	// against CheckEnv. What relay's own environment has of them stands.
 	Env []string
-	// OnGPU, where it is set, says whether a process holds memory of a GPU, for
-	// engines whose report does not tell where they compute; known is false
-	// where that cannot be seen. Start asks it about the engine once it is
-	// ready, with Devices alone.
-	OnGPU func(pid int) (on, known bool) `json:"-"`
-
 	// RunDir is the process's own folder for its socket and log; it is made
 	// with mode 0700. Required. Two processes never share one.
 	RunDir string
