@@ -3,6 +3,7 @@
 package llama
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"strings"
@@ -111,5 +112,35 @@ func TestStartOnGPU(t *testing.T) {
 		if err := p.Stop(t.Context()); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// Whoever starts an engine knows its process before it is ready, also of one that
+// never is.
+func TestStarted(t *testing.T) {
+	for name, want := range map[string]int{"": 1, "dies": 1, "loads for ever": 1} {
+		s := fakeSpec(t, cmp.Or(name, "well"))
+		s.ReadyIn = 2 * time.Second
+		var pids []int
+		s.Started = func(pid int) {
+			pids = append(pids, pid)
+			if name != "dies" && syscall.Kill(pid, 0) != nil {
+				t.Errorf("%q: there is no process %d", name, pid)
+			}
+		}
+		p, err := fakeServer(t).Start(t.Context(), s)
+		if len(pids) != want || (err == nil) != (name == "") || err == nil && pids[0] != p.PID() {
+			t.Errorf("%q: %v, %v", name, pids, err)
+		}
+		if err == nil {
+			if err := p.Stop(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	s := fakeSpec(t, "never")
+	s.Started = func(int) { t.Error("there is no engine") }
+	if _, err := (Engine{Server: "/nonexistent"}).Start(t.Context(), s); err == nil {
+		t.Error("it started")
 	}
 }

@@ -64,6 +64,11 @@ type Spec struct {
 	// Env are variables from the model's record, as NAME=VALUE. They are checked
 	// against CheckEnv. What relay's own environment has of them stands.
 	Env []string
+	// Started, where it is set, is told the engine's process as soon as there is one,
+	// long before it is ready: what it takes from then on is relay's own. Start calls
+	// it once, and waits for it.
+	Started func(pid int) `json:"-"`
+
 	// RunDir is the process's own folder for its socket and log; it is made
 	// with mode 0700. Required. Two processes never share one.
 	RunDir string
