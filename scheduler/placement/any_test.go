@@ -34,7 +34,19 @@ func anyDevice(t *rapid.T, id string) ways.Device {
 	return d
 }
 
-func anyPeer(t *rapid.T, i int) placement.Peer {
+// anySplit is how a model may run on a machine, with less of it on a GPU than there is
+// room for, or with all of it in RAM.
+func anySplit(t *rapid.T, s ways.Shape, m ways.Machine) *ways.Way {
+	layers := s.Count() + 1
+	onGPU := rapid.IntRange(0, layers-1).Draw(t, "on GPU")
+	host := ways.Part{Device: ways.HostID, Layers: layers - onGPU, Bytes: gib}
+	if onGPU == 0 {
+		return &ways.Way{Kind: ways.CPU, Parts: []ways.Part{host}}
+	}
+	return &ways.Way{Kind: ways.Hybrid, Parts: []ways.Part{{Device: m.GPUs[0].ID, Layers: onGPU, Bytes: gib}, host}}
+}
+
+func anyPeer(t *rapid.T, i int, shape ways.Shape) placement.Peer {
 	name := fmt.Sprint("peer", i)
 	p := placement.Peer{
 		ID: fmt.Sprint("id", i), Name: name, Alive: chance(t, "alive", 0.8), Draining: chance(t, "draining", 0.1),
@@ -45,11 +57,18 @@ func anyPeer(t *rapid.T, i int) placement.Peer {
 		Placed:    chance(t, "placed", 0.2), Cordoned: chance(t, "cordoned", 0.1), Drained: chance(t, "drained", 0.2), Grace: rapid.Bool().Draw(t, "grace"),
 	}
 	for g := range rapid.IntRange(0, 3).Draw(t, "gpus") {
-		p.Machine.GPUs = append(p.Machine.GPUs, anyDevice(t, fmt.Sprint("CUDA", g)))
+		d := anyDevice(t, fmt.Sprint("CUDA", g))
+		d.Unified = chance(t, "unified", 0.2)
+		p.Machine.GPUs = append(p.Machine.GPUs, d)
 	}
 	if chance(t, "failed", 0.1) {
 		p.Failed, p.FailedText = "engine_failed", "it fell"
 		p.Parked = rapid.Bool().Draw(t, "parked")
+	}
+	for _, k := range []ways.Kind{ways.OneGPU, ways.GPUs, ways.Hybrid, ways.CPU} {
+		if chance(t, "blocked", 0.15) {
+			p.Machine.Blocked = append(p.Machine.Blocked, ways.Block{Kind: k, Parked: rapid.Bool().Draw(t, "parked"), Reason: "engine_failed", Text: "it fell that way"})
+		}
 	}
 	if chance(t, "paused", 0.1) {
 		p.Paused = "its owner paused it"
@@ -59,7 +78,9 @@ func anyPeer(t *rapid.T, i int) placement.Peer {
 	}
 	p.Runs = chance(t, "runs", 0.2)
 	p.Ready = p.Runs && rapid.Bool().Draw(t, "ready")
-	if p.Runs && rapid.Bool().Draw(t, "way") {
+	if p.Runs && len(p.Machine.GPUs) > 0 && rapid.Bool().Draw(t, "split") {
+		p.Way = anySplit(t, shape, p.Machine)
+	} else if p.Runs && rapid.Bool().Draw(t, "way") {
 		p.Way = &ways.Way{Kind: ways.Hybrid, Parts: []ways.Part{{Device: "CUDA9", Layers: 1, Bytes: 100 * gib}, {Device: ways.HostID, Layers: 1, Bytes: gib}}}
 	}
 	return p
@@ -111,13 +132,14 @@ func TestPlans(t *testing.T) {
 		var s placement.Snapshot
 		byID := make(map[string]placement.Peer)
 		source := false
-		for i := range rapid.IntRange(0, 5).Draw(t, "peers") {
-			p := anyPeer(t, i)
+		count := rapid.IntRange(0, 5).Draw(t, "peers")
+		m := anyModel(t, count)
+		for i := range count {
+			p := anyPeer(t, i, m.Shape)
 			s.Peers = append(s.Peers, p)
 			byID[p.ID] = p
 			source = source || p.Holds && p.Alive
 		}
-		m := anyModel(t, len(s.Peers))
 		given := slices.Clone(s.Peers)
 		plan, rejections, options := placement.Place(m, s), placement.Reject(m, s), placement.Options(m, s)
 		if !reflect.DeepEqual(given, s.Peers) {
@@ -186,19 +208,42 @@ func checkText(t *rapid.T, m placement.Model, plan placement.Plan) {
 // checkOrder: the peer may run the model, and is asked for no more than it has.
 func checkOrder(t *rapid.T, m placement.Model, p placement.Peer, o placement.Order, source bool) {
 	t.Helper()
-	if p.Runs {
-		if !inService(m, p) || p.Failed != "" || o.Fetch || len(o.Way.Parts) == 0 || p.Way != nil && !reflect.DeepEqual(*p.Way, o.Way) {
-			t.Fatalf("%+v stays on %+v", o, p)
-		}
+	switch {
+	case p.Runs && (!inService(m, p) || p.Failed != "" || o.Fetch || len(o.Way.Parts) == 0):
+		t.Fatalf("%+v stays on %+v", o, p)
+	case p.Runs && (p.Way == nil || reflect.DeepEqual(*p.Way, o.Way)):
 		return
-	}
-	if !allowed(m, p, source) || o.Fetch == p.Holds {
+	case p.Runs: // It moves.
+		pieces := ways.Of(m.Shape)
+		before, after := pieces.Decode(&p.Machine, p.Way), pieces.Decode(&p.Machine, &o.Way)
+		if !p.Ready || !(before > 0) || after < 1.5*before || o.Way.Kind == ways.CPU || p.Way.Kind != ways.CPU && p.Way.Kind != ways.Hybrid ||
+			o.Way.Parts[len(o.Way.Parts)-1].Layers >= p.Way.Parts[len(p.Way.Parts)-1].Layers {
+			t.Fatalf("%+v moves, %.2f tokens/s, to %+v, %.2f tokens/s", p.Way, before, o.Way, after)
+		}
+		m.Evict = false // Nothing is unloaded for that.
+	case !allowed(m, p, source) || o.Fetch == p.Holds:
 		t.Fatalf("%+v goes to %+v", o, p)
 	}
+	checkRoom(t, p, o, m.Evict)
+}
+
+// checkRoom: a way is not blocked, and no memory is asked for more than it has.
+func checkRoom(t *rapid.T, p placement.Peer, o placement.Order, evict bool) {
+	t.Helper()
+	if slices.ContainsFunc(p.Machine.Blocked, func(b ways.Block) bool { return b.Kind == o.Way.Kind }) {
+		t.Fatalf("%+v goes to %+v, where that is blocked", o, p)
+	}
+	ofHost := uint64(0)
 	for device, bytes := range o.Way.Need() {
-		if bytes > room(p, device, m.Evict) {
+		if bytes > room(p, device, evict) {
 			t.Fatalf("%+v asks too much of %+v", o, p)
 		}
+		if device == ways.HostID || slices.ContainsFunc(p.Machine.GPUs, func(g ways.Device) bool { return g.ID == device && g.Unified }) {
+			ofHost += bytes
+		}
+	}
+	if ofHost > room(p, ways.HostID, evict) {
+		t.Fatalf("%+v asks too much of the host's memory of %+v", o, p)
 	}
 }
 
@@ -306,6 +351,7 @@ func checkFinal(t *rapid.T, m placement.Model, s placement.Snapshot, plan placem
 			d.Free, d.Evictable, d.Busy = d.Lent, 0, ""
 		}
 		p.Paused, p.Grace = "", false
+		p.Machine.Blocked = slices.DeleteFunc(slices.Clone(p.Machine.Blocked), func(b ways.Block) bool { return !b.Parked })
 		if !p.Parked {
 			p.Runs, p.Ready, p.Failed = p.Runs && p.Failed == "", p.Ready && p.Failed == "", ""
 		}
@@ -398,6 +444,46 @@ func TestNeverOverMemory(t *testing.T) {
 					t.Fatalf("model %s ran on %+v and was moved to %+v", old.m.Name, old.on, again.Orders)
 				}
 			}
+		}
+	})
+}
+
+// What runs in RAM, wholly or in part, on a peer that is ready moves only to where more
+// of it is on GPUs, that is half as fast again, is not blocked, and has the room beside
+// it; and it moves wherever there is such a way.
+func TestMoves(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		m := placement.Model{UID: "u", Name: "m", Want: 1, Shape: ways.Shape{Input: gib / 8, Output: gib / 8, Compute: gib / 16,
+			Layers: []ways.Layers{{Count: rapid.IntRange(2, 8).Draw(t, "layers"), Weights: gib}}}}
+		p := peer("attic", 16, 8, ready)
+		for i := range rapid.IntRange(1, 2).Draw(t, "gpus") {
+			lent := rapid.Float64Range(1, 12).Draw(t, "lent")
+			card(fmt.Sprint("CUDA", i), lent, rapid.Float64Range(1, lent).Draw(t, "free"))(&p)
+			p.Machine.GPUs[i].Decode = rapid.Float64Range(1e10, 1e11).Draw(t, "decode")
+			p.Machine.GPUs[i].Unified = chance(t, "unified", 0.2)
+		}
+		for _, k := range []ways.Kind{ways.OneGPU, ways.GPUs, ways.Hybrid} {
+			if chance(t, "blocked", 0.2) {
+				falls(k, rapid.Bool().Draw(t, "parked"))(&p)
+			}
+		}
+		p.Way = anySplit(t, m.Shape, p.Machine)
+		plan := placement.Place(m, placement.Snapshot{Peers: []placement.Peer{p}})
+		if len(plan.Orders) != 1 {
+			t.Fatalf("%+v", plan)
+		}
+		now := ways.Of(m.Shape).Decode(&p.Machine, p.Way)
+		inRAM := func(w ways.Way) int { return w.Parts[len(w.Parts)-1].Layers }
+		o := plan.Orders[0]
+		if !reflect.DeepEqual(o.Way, *p.Way) {
+			if o.Way.Decode < 1.5*now || inRAM(o.Way) >= inRAM(*p.Way) || o.Way.Kind == ways.CPU {
+				t.Fatalf("%+v, %.2f tokens/s, moves to %+v", p.Way, now, o.Way)
+			}
+			checkRoom(t, p, o, false)
+			return
+		}
+		if best, _, ok := ways.Best(m.Shape, p.Machine, ways.Fits); ok && best.Decode >= 1.5*now && inRAM(best) < inRAM(*p.Way) {
+			t.Fatalf("%+v, %.2f tokens/s, does not move to %+v", p.Way, now, best)
 		}
 	})
 }

@@ -53,7 +53,9 @@ type Peer struct {
 	// Engine says that there is a usable build; NoEngine why there is none.
 	Engine   bool
 	NoEngine string
-	// Machine is its memory, by device, and how this model ran there before.
+	// Machine is its memory, by device, how this model ran there before, and the kinds
+	// of way that it failed in there. Where those are all that it could go, the peer is
+	// taken for one that failed.
 	Machine ways.Machine
 	// Holds: the peer has the model's file whole. Gone is why it no longer has
 	// what it once had, in a sentence that names the file.
@@ -67,8 +69,8 @@ type Peer struct {
 	// Placed: the order in force names it. Of several that run the model, such
 	// as one that came back and still seems to, it stays where it is placed.
 	Placed bool
-	// Failed is the reason of a failure or refusal that is not to be tried
-	// again yet, FailedText its sentence.
+	// Failed is the reason of a failure or refusal that is not to be tried again yet
+	// and concerns the peer as a whole, FailedText its sentence.
 	Failed, FailedText string
 	// Parked: it failed there so often that only a person, or another definition
 	// of the model, has it tried again; Failed and FailedText say how.
@@ -103,6 +105,9 @@ type Plan struct {
 	// Final: it runs nowhere and only a person changes that, so that requests need
 	// not wait.
 	Final bool
+	// Later: it runs nowhere now, and would fit on some peer once what runs there ended
+	// or a device is no longer busy.
+	Later bool
 }
 
 // Rejection is why one peer was not chosen, in one sentence.

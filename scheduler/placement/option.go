@@ -30,8 +30,9 @@ func Options(m Model, s Snapshot) []Option {
 	p := newPlanner(m, s)
 	chosen, stand := p.choose()
 	planned := make(map[string]ways.Way)
+	evicts := make(map[string]bool)
 	for _, c := range chosen {
-		planned[c.peer.ID] = c.way
+		planned[c.peer.ID], evicts[c.peer.ID] = c.way, c.evicts
 	}
 	for _, q := range stand {
 		planned[q.ID] = p.kept(q)
@@ -46,6 +47,8 @@ func Options(m Model, s Snapshot) []Option {
 			switch o.Chosen = isPlanned && plan.Kind == r.Kind; {
 			case o.Chosen && q.Runs: // Its own memory is what is not free.
 				o.Rung = ways.Rung{Way: plan, Verdict: ways.Fits, Text: "runs"}
+			case o.Chosen && evicts[q.ID]: // There may be such a way that unloads nothing, too.
+				o.Rung = ways.Unloading(plan)
 			case r.Verdict < worst:
 				o.Verdict, o.Reason, o.Text = worst, reason, text
 			}
@@ -70,7 +73,7 @@ func (p *planner) bar(q *Peer) (best ways.Verdict, reason, text string) {
 	}
 	switch {
 	case q.Parked:
-		r := p.parked(q)
+		r := p.failureText(q)
 		return ways.Never, r.Reason, r.Text
 	case q.Failed != "":
 		reason, text = p.reject(q)

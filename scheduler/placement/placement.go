@@ -11,9 +11,9 @@ import (
 type seat struct {
 	peer   *Peer
 	way    ways.Way
-	evicts bool   // Idle models have to go first.
-	moves  bool   // It runs there on the CPU, and a GPU has become free.
-	free   uint64 // Where it would compute, in bytes.
+	evicts bool      // Idle models have to go first.
+	from   ways.Kind // How it runs there, where it is to run another way now; else "".
+	free   uint64    // Where it would compute, in bytes.
 }
 
 // planner is one decision.
@@ -97,8 +97,26 @@ func (p *planner) choose() (chosen []*seat, stand []*Peer) {
 		from = to
 	}
 	chosen = seats[:min(len(seats), p.m.Want)]
+	for _, c := range chosen {
+		p.unload(c)
+	}
 	return chosen, p.standIns(chosen)
 }
+
+// unload has idle models go on a peer where that makes the model really faster. It says
+// nothing for or against the peer, which is chosen by what fits there as things are.
+func (p *planner) unload(c *seat) {
+	if !p.m.Evict || c.evicts || c.peer.Runs {
+		return
+	}
+	if w, ok := p.pieces.BestUnloading(&c.peer.Machine); ok && w.Decode >= worthUnloading*c.way.Decode {
+		c.way, c.evicts = w, true
+	}
+}
+
+// worthUnloading is how much faster a model is to be for idle ones to be unloaded
+// although it would fit beside them.
+const worthUnloading = 2
 
 // group is when a peer is looked at. Laying a model out over devices takes a
 // while, and those of later groups come after those of earlier ones.
@@ -177,7 +195,7 @@ func (p *planner) seat(q *Peer, evicts bool) (c seat, ok bool) {
 	case q.Runs: // Its memory is taken already, and it has read its file.
 		c.way = p.kept(q)
 		if w, ok := p.better(q, &c.way); ok {
-			c.way, c.moves = w, true
+			c.way, c.from = w, c.way.Kind
 		}
 	case p.fileless(q) != hasFile:
 		return c, false
@@ -206,15 +224,32 @@ func (p *planner) kept(q *Peer) ways.Way {
 	return p.pieces.OnCPU(&q.Machine)
 }
 
-// better is the way on a GPU of a peer on which the model serves from the CPU: it
-// was placed there while the GPU was busy, or had no room.
+// better is a way with more on the GPUs of a peer on which the model serves from RAM,
+// or in part: it was placed there while they were busy, or had no room. Models only
+// move in that direction, so that none goes to and fro.
 func (p *planner) better(q *Peer, kept *ways.Way) (w ways.Way, ok bool) {
-	if !q.Ready || kept.Kind != ways.CPU || len(q.Machine.GPUs) == 0 {
+	if !q.Ready || kept.Kind != ways.CPU && kept.Kind != ways.Hybrid || len(q.Machine.GPUs) == 0 {
 		return w, false
 	}
 	w, _, ok = p.pieces.Best(&q.Machine, ways.Fits)
-	return w, ok && w.Kind != ways.CPU && w.Decode > worthMoving*p.pieces.OnCPU(&q.Machine).Decode
+	if !ok {
+		return w, false
+	}
+	now := p.pieces.Decode(&q.Machine, kept) // 0 where it cannot be told.
+	return w, now > 0 && w.Decode >= worthMoving*now && moreOnGPUs(&w, kept)
 }
+
+// moreOnGPUs says whether one way has more on GPUs than another, which has something in
+// RAM: experts go there first, and then layers.
+func moreOnGPUs(a, b *ways.Way) bool {
+	if a.Kind != ways.Hybrid || b.Kind != ways.Hybrid {
+		return a.Kind != ways.CPU
+	}
+	return cmp.Or(cmp.Compare(inRAM(a), inRAM(b)), cmp.Compare(a.CPUExperts, b.CPUExperts)) < 0
+}
+
+// inRAM is how many layers are in RAM.
+func inRAM(w *ways.Way) int { return w.Parts[len(w.Parts)-1].Layers }
 
 // worthMoving is how much faster a GPU is to be for a model to be loaded anew.
 const worthMoving = 1.5
@@ -274,23 +309,30 @@ func (p *planner) final() bool {
 	for i := range p.peers {
 		q := &p.peers[i]
 		switch why := p.unable(q); {
-		case why == isGone && q.Holds && !q.Parked:
+		case why == isGone && q.Holds && !p.parked(q):
 			return false // It may come back.
 		case why == isPaused:
 		case why != able:
 			continue
 		}
 		if f := p.fileless(q); !q.Runs && f != hasFile {
-			if (f == noRoom || f == unknownRoom) && p.fits(q, ways.Later) {
+			if (f == noRoom || f == unknownRoom) && p.ever(q) {
 				return false // Disks are emptied, and looked at.
 			}
 			continue
 		}
-		if could = true; !q.Parked && (q.Runs || p.fits(q, ways.Later)) {
+		if could = true; !p.parked(q) && p.ever(q) {
 			return false
 		}
 	}
 	return could
+}
+
+// ever says whether the model could run on a peer if nothing else ran there, and what
+// failed were tried again.
+func (p *planner) ever(q *Peer) bool {
+	b, blocked := p.pieces.Blocked(&q.Machine)
+	return q.Runs || blocked && !b.Parked || p.fits(q, ways.Later)
 }
 
 func (p *planner) fits(q *Peer, worst ways.Verdict) bool {
@@ -310,14 +352,14 @@ func Ever(m Model, s Snapshot) (peers int, why []Rejection) {
 		switch {
 		case u != able:
 			why = append(why, Rejection{q.ID, u.reason(), p.unableText(q, u)})
-		case q.Parked:
-			why = append(why, p.parked(q))
+		case p.parked(q):
+			why = append(why, p.failureText(q))
 		case q.Runs:
 			peers++
 		case p.fileless(q) != hasFile:
 			reason, text := p.filelessText(q)
 			why = append(why, Rejection{q.ID, reason, text})
-		case p.fits(q, ways.Later):
+		case p.ever(q):
 			peers++
 		default:
 			why = append(why, Rejection{q.ID, noCapacity, p.lacksText(q)})

@@ -164,18 +164,16 @@ func (p *planner) reject(q *Peer) (reason, text string) {
 	if u := p.unable(q); u != able {
 		return u.reason(), p.unableText(q, u)
 	}
-	if q.Runs && q.Failed == "" && !q.Parked { // Its memory is taken already, and it has read its file.
+	failed := p.failed(q)
+	if q.Runs && !failed { // Its memory is taken already, and it has read its file.
 		return "", ""
 	}
 	if p.fileless(q) != hasFile {
 		return p.filelessText(q)
 	}
-	if q.Parked {
-		r := p.parked(q)
+	if failed {
+		r := p.failureText(q)
 		return r.Reason, r.Text
-	}
-	if q.Failed != "" {
-		return q.Failed, fmt.Sprintf("%s: %s", q.Name, cmp.Or(q.FailedText, "it failed and has not said why"))
 	}
 	if text = p.lacksText(q); text != "" {
 		return noCapacity, text
@@ -183,9 +181,36 @@ func (p *planner) reject(q *Peer) (reason, text string) {
 	return "", ""
 }
 
-func (p *planner) parked(q *Peer) Rejection {
-	return Rejection{q.ID, cmp.Or(q.Failed, engineFailed), fmt.Sprintf("%s: parked there until somebody says relay model retry %s: %s",
-		q.Name, p.m.Name, cmp.Or(q.FailedText, "it failed and has not said why"))}
+// failure is what went wrong on a peer: with the peer as a whole, or in each way that
+// the model could go there.
+func (p *planner) failure(q *Peer) (reason, text string, parked, ok bool) {
+	switch {
+	case q.Parked || q.Failed != "":
+		return q.Failed, q.FailedText, q.Parked, true
+	case q.Runs:
+		return "", "", false, false
+	}
+	b, ok := p.pieces.Blocked(&q.Machine)
+	return b.Reason, b.Text, b.Parked, ok
+}
+
+func (p *planner) failed(q *Peer) bool {
+	_, _, _, failed := p.failure(q)
+	return failed
+}
+
+func (p *planner) parked(q *Peer) bool {
+	_, _, parked, _ := p.failure(q)
+	return parked
+}
+
+func (p *planner) failureText(q *Peer) Rejection {
+	reason, text, parked, _ := p.failure(q)
+	text = cmp.Or(text, "it failed and has not said why")
+	if parked {
+		text = fmt.Sprintf("parked there until somebody says relay model retry %s: %s", p.m.Name, text)
+	}
+	return Rejection{q.ID, cmp.Or(reason, engineFailed), fmt.Sprintf("%s: %s", q.Name, text)}
 }
 
 // lacksText says that a peer's memory does not do, never or not now; "" is that it
@@ -197,6 +222,9 @@ func (p *planner) lacksText(q *Peer) string {
 	}
 	if p.fits(q, worst) {
 		return ""
+	}
+	if _, blocked := p.pieces.Blocked(&q.Machine); blocked {
+		return "" // It is not memory that it lacks.
 	}
 	text := ""
 	if len(q.Machine.GPUs) == 0 {

@@ -17,8 +17,8 @@ func (p *planner) chosenText(chosen []*seat, stand []*Peer) string {
 	var stays, moves, new, although []string
 	least, most := uint64(0), uint64(0)
 	for _, c := range chosen {
-		if c.moves {
-			moves = append(moves, fmt.Sprintf("moves from the CPU to %s on %s, which is free now", ways.List(c.gpus()), c.peer.Name))
+		if c.from != "" {
+			moves = append(moves, c.moves())
 			continue
 		}
 		if c.peer.Runs {
@@ -60,6 +60,22 @@ func (p *planner) chosenText(chosen []*seat, stand []*Peer) string {
 		text += fmt.Sprintf("; %s drained and %s until then", are(stand), agree(stand, "serves", "serve"))
 	}
 	return text
+}
+
+// moves says where a model goes that ran on the same peer another way.
+func (c *seat) moves() string {
+	gpus, are, have := c.gpus(), "is", "has"
+	if len(gpus) > 1 {
+		are, have = "are", "have"
+	}
+	on := fmt.Sprintf("to %s on %s, which", ways.List(gpus), c.peer.Name)
+	switch {
+	case c.from == ways.CPU:
+		return fmt.Sprintf("moves from the CPU %s %s free now", on, are)
+	case c.way.Kind == ways.Hybrid:
+		return fmt.Sprintf("moves more of it %s %s room now", on, have)
+	}
+	return fmt.Sprintf("moves all of it %s %s room now", on, have)
 }
 
 // details are what a peer that is new to the model has for it.
@@ -230,7 +246,7 @@ func (p *planner) unserved(holders []*Peer) (reason, text string) {
 	for _, q := range holders {
 		reason, text := p.reject(q)
 		reasons[reason] = true
-		if q.Failed == reason {
+		if why, _, _, is := p.failure(q); is && why == reason {
 			failed = cmp.Or(failed, reason)
 		}
 		texts = append(texts, text)
@@ -250,7 +266,7 @@ func (p *planner) twoFigures(holders []*Peer) string {
 	for _, q := range holders {
 		reason, _ := p.reject(q)
 		host := &q.Machine.Host
-		if reason != noCapacity || q.Failed != "" || q.Parked || q.Paused != "" || len(q.Machine.GPUs) > 0 || !host.Known || host.Busy != "" {
+		if reason != noCapacity || p.failed(q) || q.Paused != "" || len(q.Machine.GPUs) > 0 || !host.Known || host.Busy != "" {
 			return ""
 		}
 	}

@@ -24,6 +24,10 @@ func idle(more float64) func(*placement.Peer) {
 	return func(p *placement.Peer) { p.Machine.Host.Evictable = uint64(more * gib) }
 }
 
+func idleOnGPU(more float64) func(*placement.Peer) {
+	return func(p *placement.Peer) { p.Machine.GPUs[0].Evictable = uint64(more * gib) }
+}
+
 func disk(free float64) func(*placement.Peer) {
 	return func(p *placement.Peer) { p.Holds, p.DiskKnown, p.DiskFree = false, true, uint64(free*gib) }
 }
@@ -34,6 +38,11 @@ func fast(rate float64) func(*placement.Peer) {
 
 func parks(p *placement.Peer) {
 	p.Parked, p.Failed, p.FailedText = true, "engine_failed", "the engine ended at once"
+}
+func falls(k ways.Kind, parked bool) func(*placement.Peer) {
+	return func(p *placement.Peer) {
+		p.Machine.Blocked = append(p.Machine.Blocked, ways.Block{Kind: k, Parked: parked, Reason: "engine_failed", Text: "it fell as " + string(k)})
+	}
 }
 func pauses(p *placement.Peer) { p.Paused = "its owner plays a game" }
 
@@ -93,6 +102,18 @@ func TestWaysAndWants(t *testing.T) {
 		{"rather where none has to go", placement.Model{Evict: true, Fetch: true}, peers{peer("attic", 16, 4, idle(12), fast(1e12)), peer("den", 16, 16, disk(100))}, "den:cpu:fetch", "", false,
 			`model "qwen": goes to den (fetches the file, 16.0 GiB free of 16.0 GiB lent); 12.8 GiB needed`, nil},
 
+		{"idle models go for a way that is twice as fast", placement.Model{Evict: true}, peers{peer("attic", 16, 16, card("CUDA0", 24, 4), idleOnGPU(20))}, "attic:gpu", "", false,
+			`model "qwen": goes to attic (holds the file, 4.0 GiB free of 24.0 GiB lent on CUDA0, unloads idle models); 12.8 GiB needed`, nil},
+		{"not without being asked for", placement.Model{}, peers{peer("attic", 16, 16, card("CUDA0", 24, 2), idleOnGPU(22))}, "attic:cpu", "", false,
+			`model "qwen": goes to attic (holds the file, 16.0 GiB free of 16.0 GiB lent); 12.8 GiB needed; ` +
+				`runs on cpu although CUDA0 on attic is free in part: takes 11.5 GiB on CUDA0 and 1.3 GiB in RAM, once idle models are unloaded`, nil},
+		{"nor for one that is less", placement.Model{Evict: true}, peers{peer("attic", 16, 16, fast(100e9), card("CUDA0", 24, 0), idleOnGPU(20))}, "attic:cpu", "", false,
+			`model "qwen": goes to attic (holds the file, 16.0 GiB free of 16.0 GiB lent); 12.8 GiB needed`, nil},
+		{"more of it beside RAM once idle models go", placement.Model{Evict: true}, peers{peer("attic", 16, 16, card("CUDA0", 11, 4), idleOnGPU(7))}, "attic:gpu+ram", "", false,
+			`model "qwen": goes to attic (holds the file, 4.0 GiB free of 11.0 GiB lent on CUDA0, the rest in RAM, unloads idle models); 13.3 GiB needed`, nil},
+		{"elsewhere nothing has to go at all", placement.Model{Evict: true}, peers{peer("attic", 16, 16, card("CUDA0", 24, 0), idleOnGPU(24)), peer("den", 16, 16, card("CUDA0", 24, 24))}, "den:gpu", "", false,
+			`model "qwen": goes to den (holds the file, 24.0 GiB free of 24.0 GiB lent on CUDA0); 12.8 GiB needed`, nil},
+
 		{"placed there before what only runs", placement.Model{}, peers{peer("attic", 16, 0, runs), peer("den", 16, 16, placed)}, "den:cpu", "", false,
 			`model "qwen": goes to den (holds the file, 16.0 GiB free of 16.0 GiB lent); 12.8 GiB needed`, nil},
 		{"of two that are ready the one where it is placed", placement.Model{}, peers{peer("attic", 64, 64, ready), peer("den", 16, 0, ready, placed)}, "den:cpu", "", false,
@@ -140,6 +161,20 @@ func TestWaysAndWants(t *testing.T) {
 		{"parked there, too small elsewhere", placement.Model{}, peers{peer("attic", 64, 64, parks), peer("den", 8, 8)}, "", "no_capacity", true,
 			`model "qwen": runs nowhere: attic: parked there until somebody says relay model retry qwen: the engine ended at once; 12.8 GiB needed, den lends 8.0 GiB in all`,
 			[]string{"attic: parked there until somebody says relay model retry qwen: the engine ended at once", "12.8 GiB needed, den lends 8.0 GiB in all"}},
+		{"it fell on the GPU, and goes to the CPU", placement.Model{}, peers{peer("den", 16, 16, card("CUDA0", 24, 24), falls(ways.OneGPU, false), falls(ways.Hybrid, false))}, "den:cpu", "", false,
+			`model "qwen": goes to den (holds the file, 16.0 GiB free of 16.0 GiB lent); 12.8 GiB needed; ` +
+				`runs on cpu although CUDA0 on den is free: it fell as gpu`, nil},
+		{"it fell whichever way it could go", placement.Model{}, peers{peer("den", 4, 4, card("CUDA0", 24, 24), falls(ways.OneGPU, true), falls(ways.Hybrid, false))}, "", "engine_failed", false,
+			`model "qwen": runs nowhere: den: it fell as gpu+ram`, []string{"den: it fell as gpu+ram"}},
+		{"it is parked whichever way it could go", placement.Model{}, peers{peer("den", 16, 0, falls(ways.CPU, true))}, "", "engine_failed", true,
+			`model "qwen": runs nowhere: den: parked there until somebody says relay model retry qwen: it fell as cpu`,
+			[]string{"den: parked there until somebody says relay model retry qwen: it fell as cpu"}},
+		{"it is parked on the GPU, and the RAM is taken", placement.Model{}, peers{peer("den", 16, 4, card("CUDA0", 24, 24), falls(ways.OneGPU, true), falls(ways.Hybrid, true))}, "", "no_capacity", false,
+			`model "qwen": runs nowhere: den: gpu it fell as gpu, gpu+ram it fell as gpu+ram, cpu needs 12.8 GiB, RAM has 4.0 GiB free of the 16.0 GiB it lends`,
+			[]string{`den: gpu it fell as gpu, gpu+ram it fell as gpu+ram, cpu needs 12.8 GiB, RAM has 4.0 GiB free of the 16.0 GiB it lends`}},
+		{"its disk is full, and it fell", placement.Model{Fetch: true}, peers{peer("attic", 8, 8), peer("den", 16, 16, disk(0), falls(ways.CPU, false))}, "", "no_capacity", false,
+			`model "qwen": need 12.8 GiB, most free is 8.0 GiB on attic; no holder lends more than 8.0 GiB`,
+			[]string{"12.8 GiB needed, attic lends 8.0 GiB in all", "den does not hold the file, and its disk has no room for it: 12.2 GiB needed, 0 MiB free"}},
 		{"its owner paused it", placement.Model{}, peers{peer("attic", 16, 16, ready, pauses)}, "", "no_capacity", false,
 			`model "qwen": runs nowhere: attic lends nothing for now: its owner plays a game`,
 			[]string{"attic lends nothing for now: its owner plays a game"}},
@@ -181,7 +216,7 @@ func TestWaysAndWants(t *testing.T) {
 // What runs keeps its way to the byte.
 func TestKeptWay(t *testing.T) {
 	way := ways.Way{Kind: ways.Hybrid, Parts: []ways.Part{{Device: "CUDA0", Layers: 3, Bytes: 5}, {Device: ways.HostID, Layers: 8, Bytes: 6}}, Decode: 1}
-	p := peer("attic", 64, 64, ready, card("CUDA0", 24, 24))
+	p := peer("attic", 64, 64, ready, card("CUDA0", 24, 0))
 	p.Way = &way
 	plan := placement.Place(placement.Model{Name: "qwen", Shape: layered, Want: 1}, placement.Snapshot{Peers: []placement.Peer{p}})
 	if got, want := fmt.Sprintf("%+v", plan.Orders), fmt.Sprintf("%+v", []placement.Order{{Peer: "attic", Way: way}}); got != want {
@@ -215,8 +250,9 @@ func TestEver(t *testing.T) {
 		peer("game", 32, 32, pauses), peer("lab", 16, 16, failed), peer("nas", 16, 16, parks),
 		peer("phone", 16, 16, client), peer("shed", 16, 0, disk(2)), peer("tower", 4, 0, ready),
 		peer("work", 4, 4, card("CUDA0", 24, 0)),
+		peer("xeon", 16, 16, falls(ways.CPU, false)), peer("yard", 16, 16, falls(ways.CPU, true)),
 	}}
-	for fetch, want := range map[bool]int{false: 5, true: 6} {
+	for fetch, want := range map[bool]int{false: 6, true: 7} {
 		m.Fetch = fetch
 		peers, why := placement.Ever(m, s)
 		if peers != want || peers+len(why) != len(s.Peers) {
@@ -253,30 +289,53 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// What was placed on the CPU while the GPU had no room, or was busy, moves there
-// once it has; a GPU that is hardly faster is not worth it, and nothing moves back.
+// What was placed on the CPU, or in part, while the GPU had no room, or was busy,
+// moves there once it has; a GPU that is hardly faster is not worth it, and nothing
+// moves back.
 func TestMovesToAGPUThatIsFree(t *testing.T) {
 	cpu := ways.Way{Kind: ways.CPU, Parts: []ways.Part{{Device: ways.HostID, Layers: 11, Bytes: 13 * gib}}}
-	on := func(change ...func(*placement.Peer)) placement.Plan {
-		p := peer("attic", 32, 16, change...)
-		p.Runs, p.Ready, p.Placed, p.Way = true, true, true, &cpu
+	// split has so many layers on the GPU.
+	split := func(gpu int) ways.Way {
+		return ways.Way{Kind: ways.Hybrid, Parts: []ways.Part{{Device: "CUDA0", Layers: gpu, Bytes: uint64(gpu)*gib + gib/2}, {Device: ways.HostID, Layers: 11 - gpu, Bytes: uint64(13-gpu) * gib}}}
+	}
+	on := func(way ways.Way, change ...func(*placement.Peer)) placement.Plan {
+		p := peer("attic", 32, 16, append(list(ready, placed, func(p *placement.Peer) { p.Way = &way }), change...)...)
 		return placement.Place(placement.Model{UID: "m", Name: "m", Shape: layered, Want: 1}, placement.Snapshot{Peers: []placement.Peer{p}})
 	}
+	rates := func(gpu, host float64) func(*placement.Peer) {
+		return func(p *placement.Peer) { p.Machine.GPUs[0].Decode, p.Machine.Host.Decode = gpu, host }
+	}
+	loads := func(p *placement.Peer) { p.Ready = false }
 	for name, tc := range map[string]struct {
-		plan placement.Plan
-		want ways.Kind
-		text string
+		way    ways.Way
+		change []func(*placement.Peer)
+		want   ways.Kind
+		text   string // Without an explanation why it stays on a CPU.
 	}{
-		"free": {on(card("CUDA0", 24, 24)), ways.OneGPU, `model "m": moves from the CPU to CUDA0 on attic, which is free now`},
-		"busy": {on(card("CUDA0", 24, 24), func(p *placement.Peer) { p.Machine.GPUs[0].Busy = "another program uses it" }), ways.CPU, `model "m": stays on attic`},
-		"full": {on(card("CUDA0", 24, 0)), ways.CPU, `model "m": stays on attic`},
-		"slow": {on(card("iGPU0", 24, 24), func(p *placement.Peer) {
-			p.Machine.GPUs[0].Decode, p.Machine.Host.Decode = 1.2e10, 1e10
-			p.Machine.GPUs[0].Prefill, p.Machine.Host.Prefill = 1e11, 1e11
-		}), ways.CPU, `model "m": stays on attic`},
+		"free":                     {cpu, list(card("CUDA0", 24, 24)), ways.OneGPU, "moves from the CPU to CUDA0 on attic, which is free now"},
+		"two":                      {cpu, list(card("CUDA0", 8, 8), card("CUDA1", 8, 8)), ways.GPUs, "moves from the CPU to CUDA0 and CUDA1 on attic, which are free now"},
+		"busy":                     {cpu, list(card("CUDA0", 24, 24), func(p *placement.Peer) { p.Machine.GPUs[0].Busy = "another program uses it" }), ways.CPU, "stays on attic"},
+		"full":                     {cpu, list(card("CUDA0", 24, 0)), ways.CPU, "stays on attic"},
+		"slow":                     {cpu, list(card("CUDA0", 24, 24), rates(1.2e10, 1e10)), ways.CPU, "stays on attic"},
+		"half as fast again":       {cpu, list(card("CUDA0", 24, 24), rates(1.5e10, 1e10)), ways.OneGPU, "moves from the CPU to CUDA0 on attic, which is free now"},
+		"it fell there":            {cpu, list(card("CUDA0", 24, 24), falls(ways.OneGPU, false), falls(ways.Hybrid, false)), ways.CPU, "stays on attic"},
+		"split":                    {split(3), list(card("CUDA0", 24, 20)), ways.OneGPU, "moves all of it to CUDA0 on attic, which has room now"},
+		"split, two":               {split(3), list(card("CUDA0", 12, 8), card("CUDA1", 8, 8)), ways.GPUs, "moves all of it to CUDA0 and CUDA1 on attic, which have room now"},
+		"split, more of it":        {split(3), list(card("CUDA0", 14, 10)), ways.Hybrid, "moves more of it to CUDA0 on attic, which has room now"},
+		"split, hardly more":       {split(8), list(card("CUDA0", 20, 10)), ways.Hybrid, "stays on attic"},
+		"split, no room beside it": {split(8), list(card("CUDA0", 14, 5)), ways.Hybrid, "stays on attic"},
+		"split, it fell on the GPU": {split(3), list(card("CUDA0", 24, 20), falls(ways.OneGPU, true), falls(ways.Hybrid, true)), ways.Hybrid,
+			"stays on attic"},
+		"split, and it loads":    {split(3), list(card("CUDA0", 24, 20), loads), ways.Hybrid, "stays on attic"},
+		"split over one more":    {split(12), list(card("CUDA0", 24, 20)), ways.Hybrid, "stays on attic"}, // Of another definition.
+		"nothing of it is known": {ways.Way{Kind: ways.Hybrid}, list(card("CUDA0", 24, 20)), ways.Hybrid, "stays on attic"},
 	} {
-		if len(tc.plan.Orders) != 1 || tc.plan.Orders[0].Way.Kind != tc.want || tc.plan.Text != tc.text {
-			t.Errorf("%s: %+v", name, tc.plan)
+		plan := on(tc.way, tc.change...)
+		text, _, _ := strings.Cut(plan.Text, "; runs on cpu although")
+		if len(plan.Orders) != 1 || plan.Orders[0].Way.Kind != tc.want || text != `model "m": `+tc.text {
+			t.Errorf("%s: %+v", name, plan)
 		}
 	}
 }
+
+func list(change ...func(*placement.Peer)) []func(*placement.Peer) { return change }

@@ -54,7 +54,9 @@ func anyDevice(t *rapid.T, id string, most uint64) ways.Device {
 func anyMachine(t *rapid.T) ways.Machine {
 	m := ways.Machine{Name: "attic", Host: anyDevice(t, ways.HostID, 600)}
 	for i := range rapid.IntRange(0, 4).Draw(t, "gpus") {
-		m.GPUs = append(m.GPUs, anyDevice(t, fmt.Sprint("CUDA", i), 500))
+		g := anyDevice(t, fmt.Sprint("CUDA", i), 500)
+		g.Unified = rapid.Float64().Draw(t, "unified") < 0.3
+		m.GPUs = append(m.GPUs, g)
 	}
 	return m
 }
@@ -133,12 +135,18 @@ func TestLadders(t *testing.T) {
 // device is asked for more than the verdict says.
 func holdsWhole(t *rapid.T, s ways.Shape, m ways.Machine, r ways.Rung) {
 	t.Helper()
-	layers, bytes := 0, uint64(0)
+	layers, bytes, ofHost := 0, uint64(0), uint64(0)
 	for i, part := range r.Parts {
+		if d := device(m, part.Device); d.Unified || !d.GPU {
+			ofHost += part.Bytes
+		}
 		layers, bytes = layers+part.Layers, bytes+part.Bytes
 		if d := device(m, part.Device); part.Bytes > may(d, r.Verdict) || part.Bytes == 0 || d.GPU != (i < len(r.Parts)-1) || d.GPU && part.Layers == 0 {
 			t.Fatalf("%+v asks too much of %+v", r, d)
 		}
+	}
+	if ofHost > may(m.Host, r.Verdict) {
+		t.Fatalf("%+v takes %d of the host's memory, %+v", r, ofHost, m.Host)
 	}
 	if layers != s.Count()+1 || r.Kind == ways.OneGPU && len(r.Parts) != 2 || r.Kind == ways.GPUs && len(r.Parts) < 3 || r.Kind == ways.CPU && len(r.Parts) != 1 {
 		t.Fatalf("%+v of %d layers", r, s.Count())
@@ -174,12 +182,68 @@ func bestIsOneOf(t *rapid.T, s ways.Shape, m ways.Machine, rungs []ways.Rung) {
 			if !ok || ways.Faster(r.Decode, best.Decode) {
 				t.Fatalf("%+v was taken before %+v", best, r)
 			}
+			if r.Kind == ways.CPU && best.Kind == ways.Hybrid && !ways.Faster(best.Decode, r.Decode) {
+				t.Fatalf("%+v takes memory of a GPU for nothing: %+v", best, r)
+			}
 			found = found || reflect.DeepEqual(r.Way, best) && r.Verdict == verdict
 		}
 		if ok && !found {
 			t.Fatalf("%+v (%s) is not on the ladder %+v", best, verdict, rungs)
 		}
 	}
+}
+
+// What is blocked is said so on the ladder and is taken by nobody; the other ways are
+// what they were.
+func TestBlockedKinds(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s, m := anyShape(t), anyMachine(t)
+		open := ways.Ladder(s, m)
+		parked := make(map[ways.Kind]bool)
+		for _, r := range open {
+			if rapid.Bool().Draw(t, "blocked") {
+				parked[r.Kind] = rapid.Bool().Draw(t, "parked")
+				m.Blocked = append(m.Blocked, ways.Block{Kind: r.Kind, Parked: parked[r.Kind], Reason: "engine_failed", Text: "it fell on " + string(r.Kind)})
+			}
+		}
+		rungs := ways.Ladder(s, m)
+		could, all, hopeless := false, true, true
+		for i, r := range rungs {
+			is, blocked := parked[r.Kind]
+			if open[i].Verdict != ways.Never {
+				could, all, hopeless = true, all && blocked, hopeless && is
+			}
+			if !blocked || open[i].Verdict == ways.Never {
+				if !reflect.DeepEqual(r, open[i]) {
+					t.Fatalf("%+v, and before %+v", r, open[i])
+				}
+				continue
+			}
+			want := ways.Later
+			if is {
+				want = ways.Never
+			}
+			if r.Verdict != want || r.Reason != "engine_failed" || r.Text != "it fell on "+string(r.Kind) || !reflect.DeepEqual(r.Way, open[i].Way) {
+				t.Fatalf("%+v is blocked, parked %v", r, is)
+			}
+		}
+		for worst := ways.Fits; worst <= ways.Never; worst++ {
+			best, verdict, ok := ways.Best(s, m, worst)
+			_, blocked := parked[best.Kind]
+			if ok && (blocked || verdict > worst) {
+				t.Fatalf("%+v (%s)", best, verdict)
+			}
+			for i, r := range open {
+				if _, blocked := parked[r.Kind]; !blocked && r.Verdict != ways.Never && r.Verdict <= worst && (!ok || ways.Faster(r.Decode, best.Decode)) {
+					t.Fatalf("%+v was taken before %+v", best, rungs[i])
+				}
+			}
+		}
+		why, ok := ways.Of(s).Blocked(&m)
+		if ok != (could && all) || ok && why.Parked != hopeless {
+			t.Fatalf("blocked %v by %+v: %+v", ok, why, rungs)
+		}
+	})
 }
 
 // Where one GPU, or the RAM alone, has the room, the ladder says so: no more and
@@ -191,11 +255,15 @@ func TestSumsDecide(t *testing.T) {
 		one := false
 		whole := s
 		whole.Tied, whole.Input, whole.Host = false, 0, 0
+		ram, beside := may(m.Host, ways.Fits), max(1, s.Input+s.Host)
 		for _, g := range m.GPUs {
-			one = one || may(g, ways.Fits) >= whole.CPU() && g.Lent > 0 && g.Busy == ""
+			need := beside
+			if g.Unified {
+				need += whole.CPU()
+			}
+			one = one || may(g, ways.Fits) >= whole.CPU() && g.Lent > 0 && g.Busy == "" && ram >= need
 		}
-		ram := may(m.Host, ways.Fits)
-		if one = one && ram >= max(1, s.Input+s.Host); one != (rungs[0].Verdict == ways.Fits) {
+		if one != (rungs[0].Verdict == ways.Fits) {
 			t.Fatalf("%v: %+v", one, rungs[0])
 		}
 		if cpu := ram >= max(1, s.CPU()); cpu != (rungs[4].Verdict == ways.Fits) {

@@ -3,7 +3,8 @@
 // to it and the speed to expect.
 //
 // It promises: the same shape and the same machine give the same ladder; a way
-// that is said to fit asks no device for more than is free there; memory that is
+// that is said to fit asks no device for more than is free there, and host memory is
+// not promised a second time to a GPU that has none of its own; memory that is
 // not known is used by no way, and is never taken for none; and every way that
 // cannot be gone comes with its reason.
 //

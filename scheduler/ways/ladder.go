@@ -17,8 +17,8 @@ var kinds = [...]Kind{OneGPU, GPUs, Hybrid, Shards, CPU}
 func Ladder(s Shape, m Machine) []Rung { return Of(s).Ladder(&m) }
 
 // Best is the fastest way by predicted decode, and the upper one on the ladder
-// where differences are within 10 %, whose verdict is at most worst. It makes no
-// text.
+// where differences are within 10 %, whose verdict is at most worst. No kind that is
+// blocked is taken. It makes no text.
 func Best(s Shape, m Machine, worst Verdict) (Way, Verdict, bool) { return Of(s).Best(&m, worst) }
 
 // Ladder is the function of that name for this shape.
@@ -26,7 +26,7 @@ func (p *Pieces) Ladder(m *Machine) []Rung {
 	var rungs []Rung
 	for _, k := range kinds {
 		r := Rung{Way: Way{Kind: k}, Verdict: Never}
-		if w, v, ok := p.lowest(k, m, Later); ok {
+		if w, v, ok := p.lowest(k, m, Fits, Later); ok {
 			r.Way, r.Verdict = w, v
 			r.Parts = slices.Clone(w.Parts)
 		}
@@ -34,11 +34,17 @@ func (p *Pieces) Ladder(m *Machine) []Rung {
 		case Fits:
 			r.Text = takes(&r.Way)
 		case Evicts:
-			r.Text = takes(&r.Way) + ", once idle models are unloaded"
+			r = Unloading(r.Way)
 		default:
 			r.Text = p.why(&r, m)
 			if k != Shards {
 				r.Reason = noCapacity
+			}
+		}
+		if b := m.block(k); b != nil && r.Verdict != Never {
+			r.Verdict, r.Reason, r.Text = Later, b.Reason, cmp.Or(b.Text, "it failed there")
+			if b.Parked {
+				r.Verdict = Never
 			}
 		}
 		rungs = append(rungs, r)
@@ -46,18 +52,35 @@ func (p *Pieces) Ladder(m *Machine) []Rung {
 	return rungs
 }
 
+// Unloading is the rung of a way that fits once idle models are unloaded.
+func Unloading(w Way) Rung {
+	return Rung{Way: w, Verdict: Evicts, Text: takes(&w) + ", once idle models are unloaded"}
+}
+
 // Best is the function of that name for this shape.
 func (p *Pieces) Best(m *Machine, worst Verdict) (Way, Verdict, bool) {
+	return p.best(m, Fits, worst)
+}
+
+// BestUnloading is the best way where idle models are unloaded, whether there is one
+// without that or not.
+func (p *Pieces) BestUnloading(m *Machine) (Way, bool) {
+	w, _, ok := p.best(m, Evicts, Evicts)
+	return w, ok
+}
+
+// best takes each kind of way with the least verdict that it has of those from least to
+// worst.
+func (p *Pieces) best(m *Machine, least, worst Verdict) (Way, Verdict, bool) {
 	var best Way
 	var parts []Part
 	verdict, found := Never, false
 	for _, k := range kinds {
-		if len(m.GPUs) == 0 && k != CPU || found && !p.mayBeat(best.Decode, k, m) {
+		if len(m.GPUs) == 0 && k != CPU || m.block(k) != nil || found && !p.mayBeat(&best, k, m) {
 			continue
 		}
-		w, v, ok := p.lowest(k, m, worst)
-		// The rungs come from the top: one further down has to be really faster.
-		if ok && (!found || Faster(w.Decode, best.Decode)) {
+		w, v, ok := p.lowest(k, m, least, worst)
+		if ok && (!found || beats(w.Decode, &best)) {
 			parts = append(parts[:0], w.Parts...)
 			best, verdict, found = w, v, true
 			best.Parts = parts
@@ -66,24 +89,53 @@ func (p *Pieces) Best(m *Machine, worst Verdict) (Way, Verdict, bool) {
 	return best, verdict, found
 }
 
-// mayBeat says whether a kind of way could be really faster than that: by what was
-// measured, or if everything lay on the fastest of its devices.
-func (p *Pieces) mayBeat(speed float64, k Kind, m *Machine) bool {
+// Blocked says that all kinds of way that the model could ever go on a machine are
+// blocked, and by what: the one that is nearest to passing. ok is false where one is
+// not, or there is none.
+func (p *Pieces) Blocked(m *Machine) (why Block, ok bool) {
+	if len(m.Blocked) == 0 {
+		return why, false
+	}
+	for _, k := range kinds {
+		if _, _, could := p.lowest(k, m, Fits, Later); !could {
+			continue
+		}
+		b := m.block(k)
+		if b == nil {
+			return Block{}, false
+		}
+		if !ok || why.Parked && !b.Parked {
+			why, ok = *b, true
+		}
+	}
+	return why, ok
+}
+
+// beats says whether a way further down on the ladder is taken at that speed. It has
+// to be really faster; but memory of a GPU is taken beside RAM only where that is
+// really faster than RAM alone.
+func beats(decode float64, upper *Way) bool {
+	return Faster(decode, upper.Decode) || upper.Kind == Hybrid && !Faster(upper.Decode, decode)
+}
+
+// mayBeat says whether a kind of way further down could be taken before one: by what
+// was measured, or if everything lay on the fastest of its devices.
+func (p *Pieces) mayBeat(upper *Way, k Kind, m *Machine) bool {
 	if slices.ContainsFunc(m.Seen, func(s Seen) bool { return s.Kind == k }) {
 		return true
 	}
-	fastest, _, _ := rates(&m.Host)
+	fastest, _, _ := rates(m, &m.Host)
 	for i := range m.GPUs {
-		if decode, _, _ := rates(&m.GPUs[i]); k != CPU {
+		if decode, _, _ := rates(m, &m.GPUs[i]); k != CPU {
 			fastest = max(fastest, decode)
 		}
 	}
-	return Faster(perSecond(p.read(0, p.n+1, 0)/fastest), speed)
+	return beats(perSecond(p.read(0, p.n+1, 0)/fastest), upper)
 }
 
-// lowest is a kind of way with the best verdict that it has, at most worst.
-func (p *Pieces) lowest(k Kind, m *Machine, worst Verdict) (Way, Verdict, bool) {
-	for v := Fits; v <= min(worst, Later); v++ {
+// lowest is a kind of way with the best verdict that it has, from least to worst.
+func (p *Pieces) lowest(k Kind, m *Machine, least, worst Verdict) (Way, Verdict, bool) {
+	for v := least; v <= min(worst, Later); v++ {
 		if w, ok := p.try(k, m, v); ok {
 			return w, v, true
 		}
@@ -125,12 +177,18 @@ func (p *Pieces) why(r *Rung, m *Machine) string {
 }
 
 func (p *Pieces) whyLater(r *Rung, m *Machine) string {
-	for _, part := range r.Parts {
-		d := &m.Host
-		if i := m.gpu(part.Device); i >= 0 {
-			d = &m.GPUs[i]
+	var unified []string
+	for i, part := range r.Parts {
+		text := ""
+		if at := m.gpu(part.Device); at >= 0 && i < len(r.Parts)-1 {
+			text = lacksNow(&m.GPUs[at], part.Bytes)
+			if m.GPUs[at].Unified {
+				unified = append(unified, part.Device)
+			}
+		} else if text = lacksNow(&m.Host, m.inHost(r.Parts)); text != "" {
+			text += noneOfTheirOwn(unified)
 		}
-		if text := lacksNow(d, part.Bytes); text != "" {
+		if text != "" {
 			return text
 		}
 	}
@@ -151,6 +209,22 @@ func (p *Pieces) whyNever(k Kind, m *Machine) string {
 	roomiest := slices.MaxFunc(known, func(a, b int) int {
 		return cmp.Or(cmp.Compare(m.GPUs[a].Lent, m.GPUs[b].Lent), cmp.Compare(b, a))
 	})
+	// Of what lies on GPUs at least so much is host memory: what the others do not hold.
+	var unified []string
+	own := uint64(0)
+	for _, i := range known {
+		if g := &m.GPUs[i]; g.Unified {
+			unified = append(unified, g.ID)
+		} else {
+			own += g.Lent
+		}
+	}
+	shared := func(bytes uint64) uint64 {
+		if unified == nil {
+			return 0
+		}
+		return bytes - min(bytes, own)
+	}
 	ram := p.inRAM(0, 0)
 	switch k {
 	case OneGPU:
@@ -158,7 +232,9 @@ func (p *Pieces) whyNever(k Kind, m *Machine) string {
 		if text := lacksInAll(&m.GPUs[roomiest], w.Parts[0].Bytes); text != "" {
 			return text
 		}
-		ram = w.Parts[1].Bytes
+		if ram = m.inHost(w.Parts); !m.GPUs[roomiest].Unified {
+			unified = nil
+		}
 	case GPUs:
 		if len(known) == 1 {
 			return fmt.Sprintf("of its GPUs only the memory of %s is known", m.GPUs[known[0]].ID)
@@ -170,11 +246,13 @@ func (p *Pieces) whyNever(k Kind, m *Machine) string {
 		if need > lent {
 			return fmt.Sprintf("needs %s, %s lend %s in all", AtLeast(need), List(gpuIDs(m, known)), AtMost(lent))
 		}
+		ram += shared(p.onGPU(0, p.n+1, 0) + 2*p.shape.Compute)
 		if _, ok := m.Host.room(Later); ok && ram <= m.Host.Lent {
 			return fmt.Sprintf("needs %s, which whole layers do not share out over the %s that %s lend", AtLeast(need), AtMost(lent), List(gpuIDs(m, known)))
 		}
 	case Hybrid:
-		p.byRoom(m, Later)
+		lent, _ := m.Host.room(Later)
+		p.byRoom(m, Later, lent)
 		if p.depth() == 0 {
 			return "it has no layers to leave in RAM"
 		}
@@ -182,6 +260,7 @@ func (p *Pieces) whyNever(k Kind, m *Machine) string {
 		if least := p.onGPU(first, p.n+1, cpuExperts) + p.shape.Compute; least > m.GPUs[roomiest].Lent {
 			return "least on a GPU " + lacksInAll(&m.GPUs[roomiest], least)
 		}
+		ram += shared(p.onGPU(0, p.n+1, 0) + 2*p.shape.Compute)
 		for k := range p.order { // What stays in RAM at the least.
 			for t := 1; t <= p.depth(); t++ {
 				if p.holds(k+1, t) {
@@ -191,7 +270,24 @@ func (p *Pieces) whyNever(k Kind, m *Machine) string {
 			}
 		}
 	}
-	return cmp.Or(lacksInAll(&m.Host, ram), "it took more than was predicted when it last ran there")
+	if text := lacksInAll(&m.Host, ram); text != "" {
+		return text + noneOfTheirOwn(unified)
+	}
+	if len(m.Seen) == 0 {
+		return "whole layers do not share out over its memory"
+	}
+	return "it took more than was predicted when it last ran there"
+}
+
+// noneOfTheirOwn says of GPUs why host memory has to do for what lies on them, too.
+func noneOfTheirOwn(gpus []string) string {
+	switch len(gpus) {
+	case 0:
+		return ""
+	case 1:
+		return fmt.Sprintf(" (%s has no memory of its own)", gpus[0])
+	}
+	return fmt.Sprintf(" (%s have no memory of their own)", List(gpus))
 }
 
 // lacksInAll says that what a device lends does not do, "" where it does.

@@ -72,7 +72,7 @@ func (p *Pieces) oneGPU(m *Machine, v Verdict, ram uint64) (Way, bool) {
 			continue
 		}
 		w := p.allOn(m, i)
-		if w.Parts[0].Bytes > room || w.Parts[1].Bytes > ram {
+		if w.Parts[0].Bytes > room || m.inHost(w.Parts) > ram {
 			continue
 		}
 		if best < 0 || Faster(w.Decode, speed) || !Faster(speed, w.Decode) && room > bestRoom {
@@ -95,7 +95,7 @@ func (p *Pieces) allOn(m *Machine, gpu int) Way {
 
 // gpus takes the fewest GPUs that hold it together, the roomiest.
 func (p *Pieces) gpus(m *Machine, v Verdict, ram uint64) (Way, bool) {
-	p.byRoom(m, v)
+	p.byRoom(m, v, ram)
 	for k := 2; k <= len(p.order); k++ {
 		if p.onGPU(0, p.n+1, 0) > p.together(k) {
 			continue
@@ -110,7 +110,7 @@ func (p *Pieces) gpus(m *Machine, v Verdict, ram uint64) (Way, bool) {
 // hybrid leaves as much on GPUs as goes there: on the roomiest, and on more of
 // them where that is really faster.
 func (p *Pieces) hybrid(m *Machine, v Verdict, ram uint64) (Way, bool) {
-	p.byRoom(m, v)
+	p.byRoom(m, v, ram)
 	best, found := Way{}, false
 	for k := 1; k <= len(p.order); k++ {
 		w, ok := p.deepest(m, k, ram)
@@ -145,22 +145,53 @@ func (p *Pieces) deepest(m *Machine, k int, ram uint64) (Way, bool) {
 	return Way{}, false
 }
 
-// byRoom finds the usable GPUs and puts the roomiest first.
-func (p *Pieces) byRoom(m *Machine, v Verdict) {
-	p.order, p.room = p.order[:0], p.room[:0]
+// byRoom finds the usable GPUs and puts the roomiest first; those that take of the
+// host's memory come last, for they save none of it.
+func (p *Pieces) byRoom(m *Machine, v Verdict, ram uint64) {
+	p.ram, p.order, p.room, p.unified = ram, p.order[:0], p.room[:0], p.unified[:0]
 	for i := range m.GPUs {
 		room, ok := m.GPUs[i].room(v)
 		p.room = append(p.room, room)
+		p.unified = append(p.unified, m.GPUs[i].Unified)
 		if ok && room > p.shape.Compute {
 			p.order = append(p.order, i)
 		}
 	}
 	slices.SortStableFunc(p.order, func(a, b int) int {
-		return cmp.Compare(p.room[b], p.room[a])
+		switch {
+		case p.unified[a] == p.unified[b]:
+			return cmp.Compare(p.room[b], p.room[a])
+		case p.unified[a]:
+			return +1
+		}
+		return -1
 	})
 }
 
-// together is what the k roomiest GPUs have beside their buffers.
+// beside is what host memory has left for GPUs that take of it, beside what a step
+// leaves there.
+func (p *Pieces) beside(first, cpuExperts int) uint64 {
+	return p.ram - min(p.ram, p.inRAM(first, cpuExperts))
+}
+
+// roomOf is what a GPU has where so much of host memory is left.
+func (p *Pieces) roomOf(gpu int, left uint64) uint64 {
+	if p.unified[gpu] {
+		return min(p.room[gpu], left)
+	}
+	return p.room[gpu]
+}
+
+// after is what is left of host memory after a GPU was given the units from a to before
+// b.
+func (p *Pieces) after(left uint64, gpu, a, b, cpuExperts int) uint64 {
+	if p.unified[gpu] && b > a {
+		left -= p.onGPU(a, b, cpuExperts) + p.shape.Compute
+	}
+	return left
+}
+
+// together is what the k roomiest GPUs have beside their buffers, at the most.
 func (p *Pieces) together(k int) (bytes uint64) {
 	for _, i := range p.order[:k] {
 		bytes += p.room[i] - p.shape.Compute
@@ -180,14 +211,16 @@ func (p *Pieces) take(k int) {
 // holds says whether the k roomiest GPUs, filled one after the other, hold what a
 // step leaves to them.
 func (p *Pieces) holds(k, t int) bool {
-	at, cpuExperts := p.step(t)
-	if p.onGPU(at, p.n+1, cpuExperts) > p.together(k) {
+	first, cpuExperts := p.step(t)
+	if p.onGPU(first, p.n+1, cpuExperts) > p.together(k) {
 		return false
 	}
 	p.take(k)
+	at, left := first, p.beside(first, cpuExperts)
 	for i := range p.room {
 		if p.taken[i] {
-			at = p.fill(at, cpuExperts, p.room[i])
+			end := p.fill(at, cpuExperts, p.roomOf(i, left))
+			at, left = end, p.after(left, i, at, end, cpuExperts)
 		}
 	}
 	return at == p.n+1
@@ -226,16 +259,21 @@ func (p *Pieces) cut(m *Machine, kind Kind, k, t int, ram uint64, even bool) (Wa
 	p.take(k)
 	first, cpuExperts := p.step(t)
 	total := float64(p.onGPU(first, p.n+1, cpuExperts))
-	sum, passed := 0.0, 0.0
-	for i, room := range p.room {
-		if p.taken[i] {
+	sum, passed, left := 0.0, 0.0, p.beside(first, cpuExperts)
+	for i := range p.room {
+		room := p.roomOf(i, left)
+		if p.taken[i] = p.taken[i] && room > p.shape.Compute; p.taken[i] {
 			sum += float64(room - p.shape.Compute)
 		}
 	}
 	p.parts, p.where = p.parts[:0], p.where[:0]
 	at := first
-	for i, room := range p.room {
+	for i := range p.room {
 		if !p.taken[i] {
+			continue
+		}
+		room := p.roomOf(i, left)
+		if room <= p.shape.Compute {
 			continue
 		}
 		passed += float64(room - p.shape.Compute)
@@ -249,6 +287,7 @@ func (p *Pieces) cut(m *Machine, kind Kind, k, t int, ram uint64, even bool) (Wa
 		if end > at {
 			p.where = append(p.where, i)
 			p.parts = append(p.parts, Part{m.GPUs[i].ID, end - at, p.onGPU(at, end, cpuExperts) + p.shape.Compute})
+			left = p.after(left, i, at, end, cpuExperts)
 			at = end
 		}
 	}
@@ -262,7 +301,25 @@ func (p *Pieces) cut(m *Machine, kind Kind, k, t int, ram uint64, even bool) (Wa
 			return Way{}, false
 		}
 	}
-	return w, w.Parts[len(w.Parts)-1].Bytes <= ram
+	return w, m.inHost(w.Parts) <= ram
+}
+
+// inHost is what parts take of host memory, those on GPUs that have none of their
+// own included.
+func (m *Machine) inHost(parts []Part) uint64 {
+	gpus, host := parts[:len(parts)-1], parts[len(parts)-1]
+	bytes := host.Bytes
+	for i := range m.GPUs {
+		if !m.GPUs[i].Unified {
+			continue
+		}
+		for _, part := range gpus {
+			if part.Device == m.GPUs[i].ID {
+				bytes += part.Bytes
+			}
+		}
+	}
+	return bytes
 }
 
 // nearest is the unit whose beginning is nearest to so many bytes behind first.
@@ -288,13 +345,13 @@ func (p *Pieces) finish(m *Machine, kind Kind, cpuExperts int) Way {
 	host := &p.parts[len(p.parts)-1]
 	var t pace
 	if kind == CPU {
-		t.add(&m.Host, p.read(0, p.n+1, 0))
+		t.add(m, &m.Host, p.read(0, p.n+1, 0))
 	} else {
-		t.add(&m.Host, p.readInRAM(host.Layers, cpuExperts))
+		t.add(m, &m.Host, p.readInRAM(host.Layers, cpuExperts))
 		at := host.Layers
 		for i, gpu := range p.where {
 			end := at + p.parts[i].Layers
-			t.add(&m.GPUs[gpu], p.read(at, end, cpuExperts))
+			t.add(m, &m.GPUs[gpu], p.read(at, end, cpuExperts))
 			at = end
 		}
 	}
@@ -313,6 +370,32 @@ func (p *Pieces) finish(m *Machine, kind Kind, cpuExperts int) Way {
 		}
 	}
 	return w
+}
+
+// Decode is what is predicted now of a way that was laid out before, in tokens/s; 0
+// where it is none of this shape on that machine.
+func (p *Pieces) Decode(m *Machine, w *Way) float64 {
+	if p.err != nil {
+		return 0
+	}
+	if w.Kind == CPU { // How its layers are counted may not have been said.
+		return p.onCPU(m).Decode
+	}
+	layers, last := 0, len(w.Parts)-1
+	p.parts, p.where = append(p.parts[:0], w.Parts...), p.where[:0]
+	for i, part := range w.Parts {
+		if part.Layers < 0 || part.Layers > p.n+1-layers {
+			return 0
+		}
+		layers += part.Layers
+		if i < last {
+			p.where = append(p.where, m.gpu(part.Device))
+		}
+	}
+	if layers != p.n+1 || w.CPUExperts < 0 || w.CPUExperts > p.n || slices.Contains(p.where, -1) || w.Parts[last].Device != hostID(m) {
+		return 0
+	}
+	return p.finish(m, w.Kind, w.CPUExperts).Decode
 }
 
 // seen is how the same way was seen: of the same kind, with as many layers on the

@@ -7,6 +7,10 @@ const HostID = "RAM"
 type Device struct {
 	ID, Name string
 	GPU      bool
+	// Unified: a GPU without memory of its own. What it lends, and has free, is a
+	// share of the host's, which is there once: a way takes of both together no more
+	// than the host has.
+	Unified bool
 	// Known says that Lent, Free and Evictable are known; memory that is not known
 	// is not used.
 	Known bool
@@ -29,6 +33,29 @@ type Machine struct {
 	GPUs []Device
 	// Seen is how the model ran there before; at most one per way counts, the first.
 	Seen []Seen
+	// Blocked are the kinds of way that the model failed in there and that are not to
+	// be tried now.
+	Blocked []Block
+}
+
+// Block is why a kind of way is not to be tried on a machine for now; Parked, not
+// until a person says so.
+type Block struct {
+	Kind   Kind
+	Parked bool
+	// Reason is a word of scheduler's closed list, Text one part of a sentence.
+	Reason, Text string
+}
+
+// block is what keeps a kind from being tried, the hardest of several; nil where
+// nothing does.
+func (m *Machine) block(k Kind) (block *Block) {
+	for i := range m.Blocked {
+		if b := &m.Blocked[i]; b.Kind == k && (block == nil || b.Parked && !block.Parked) {
+			block = b
+		}
+	}
+	return block
 }
 
 // Seen is what the engine took when the model last ran there that way: it

@@ -17,6 +17,10 @@ type Pieces struct {
 	order []int  // GPUs by room
 	room  []uint64
 	taken []bool
+	// Of the machine that is looked at: what the host has for the verdict, and which
+	// GPUs take of that.
+	ram     uint64
+	unified []bool
 }
 
 // Of makes a shape ready. One that does not pass Check fits nowhere.

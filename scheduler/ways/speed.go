@@ -8,12 +8,15 @@ package ways
 // weights and is bound by arithmetic; by how much it is faster is assumed. They
 // order ways among each other; none was measured here.
 const (
-	ReferenceRAM        = 25.6e9 // bytes/s
-	ReferenceGPU        = 180e9  // bytes/s
-	PrefillFactorOnCPU  = 4
-	PrefillFactorOnGPU  = 20
-	mostBytesPerSecond  = 1e15
-	mostTokensPerSecond = 1e7
+	ReferenceRAM       = 25.6e9 // bytes/s
+	ReferenceGPU       = 180e9  // bytes/s
+	PrefillFactorOnCPU = 4
+	PrefillFactorOnGPU = 20
+	// A GPU without memory of its own reads the host's as fast as the CPU does, and no
+	// faster; but prefill is bound by arithmetic, of which it has somewhat more.
+	PrefillFactorUnified = 2
+	mostBytesPerSecond   = 1e15
+	mostTokensPerSecond  = 1e7
 )
 
 // alike is within which ratio two speeds are no difference.
@@ -23,11 +26,17 @@ const alike = 1.1
 // within 10 % are none.
 func Faster(a, b float64) bool { return a > b*alike }
 
-// rates are the bytes of weights that a device works through per second.
-func rates(d *Device) (decode, prefill float64, guessed bool) {
-	decode, prefill = ReferenceRAM, ReferenceRAM*PrefillFactorOnCPU
-	if d.GPU {
+// rates are the bytes of weights that a device of a machine works through per
+// second.
+func rates(m *Machine, d *Device) (decode, prefill float64, guessed bool) {
+	switch {
+	case d.GPU && d.Unified:
+		decode, prefill, _ = rates(m, &m.Host)
+		prefill *= PrefillFactorUnified
+	case d.GPU:
 		decode, prefill = ReferenceGPU, ReferenceGPU*PrefillFactorOnGPU
+	default:
+		decode, prefill = ReferenceRAM, ReferenceRAM*PrefillFactorOnCPU
 	}
 	guessed = !sane(d.Decode, mostBytesPerSecond)
 	if !guessed {
@@ -48,11 +57,11 @@ type pace struct {
 	guessed         bool
 }
 
-func (p *pace) add(d *Device, bytes float64) {
+func (p *pace) add(m *Machine, d *Device, bytes float64) {
 	if bytes == 0 {
 		return
 	}
-	decode, prefill, guessed := rates(d)
+	decode, prefill, guessed := rates(m, d)
 	p.decode += bytes / decode
 	p.prefill += bytes / prefill
 	p.guessed = p.guessed || guessed

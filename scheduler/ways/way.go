@@ -62,9 +62,9 @@ const (
 	// Evicts: if idle models are unloaded.
 	Evicts
 	// Later: if other models, which are in use, ended, or once a device is no
-	// longer busy.
+	// longer busy, or what failed is to be tried again.
 	Later
-	// Never: whatever else runs there.
+	// Never: whatever else runs there, or not until a person says so.
 	Never
 )
 

@@ -52,6 +52,9 @@ func unknown(d ways.Device) ways.Device {
 func busy(d ways.Device) ways.Device {
 	return knows(func(d *ways.Device) { d.Busy = "another program uses 6.0 GiB of it" }, d)
 }
+func unified(d ways.Device) ways.Device {
+	return knows(func(d *ways.Device) { d.Unified = true }, d)
+}
 func evictable(more float64, d ways.Device) ways.Device {
 	return knows(func(d *ways.Device) { d.Evictable = uint64(more * gib) }, d)
 }
@@ -129,6 +132,21 @@ func TestLadder(t *testing.T) {
 		{"one of two GPUs known", dense(20), machine(ram(4, 4), gpu("CUDA0", 8, 8), unknown(gpu("CUDA1", 8, 8))),
 			"never: needs 21.5 GiB, CUDA0 lends 8.0 GiB in all", "never: of its GPUs only the memory of CUDA0 is known",
 			"never: needs 15.8 GiB, RAM lends 4.0 GiB in all", "never: needs 22.8 GiB, RAM lends 4.0 GiB in all", ""},
+		{"a GPU on the host's memory", dense(10), machine(ram(16, 16), unified(gpu("iGPU0", 14, 14))), "iGPU0:11:11.50 RAM:0:1.25", one,
+			"iGPU0:10:10.50 RAM:1:2.75", "RAM:11:12.75", ways.OneGPU},
+		{"only the CPU does, on the host's memory", tied(10), machine(ram(12.5, 12.5), unified(gpu("iGPU0", 12, 12))),
+			"never: needs 12.8 GiB, RAM lends 12.5 GiB in all (iGPU0 has no memory of its own)", one,
+			"never: needs 13.3 GiB, RAM lends 12.5 GiB in all (iGPU0 has no memory of its own)", "RAM:11:11.75", ways.CPU},
+		{"the host's memory is unloaded once", dense(10), machine(evictable(.5, ram(14, 12)), evictable(.5, unified(gpu("iGPU0", 12.25, 11.5)))),
+			"later: needs 12.8 GiB, RAM has 12.0 GiB free of the 14.0 GiB it lends (iGPU0 has no memory of its own)", one,
+			"later: needs 13.3 GiB, RAM has 12.0 GiB free of the 14.0 GiB it lends (iGPU0 has no memory of its own)",
+			"later: needs 12.8 GiB, RAM has 12.0 GiB free of the 14.0 GiB it lends", ""},
+		{"two GPUs on the host's memory", dense(10), machine(ram(13, 13), unified(gpu("iGPU0", 7.25, 7.25)), unified(gpu("iGPU1", 7.25, 7.25))),
+			"never: needs 11.5 GiB, iGPU0 lends 7.2 GiB in all", "never: needs 13.3 GiB, RAM lends 13.0 GiB in all (iGPU0 and iGPU1 have no memory of their own)",
+			"never: needs 13.3 GiB, RAM lends 13.0 GiB in all (iGPU0 and iGPU1 have no memory of their own)", "RAM:11:12.75", ways.CPU},
+		{"a GPU of its own memory before one on the host's", dense(10), machine(ram(10, 10), unified(gpu("iGPU0", 8.75, 8.75)), gpu("CUDA0", 6, 6)),
+			"never: needs 11.5 GiB, iGPU0 lends 8.7 GiB in all", "iGPU0:7:7.50 CUDA0:4:4.50 RAM:0:1.25",
+			"CUDA0:5:5.50 RAM:6:7.75", "never: needs 12.8 GiB, RAM lends 10.0 GiB in all", ways.Hybrid},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			rungs := ways.Ladder(tc.s, tc.m)
@@ -219,6 +237,25 @@ func TestSpeed(t *testing.T) {
 		if !r.Guessed || !near(r.Decode, ways.ReferenceRAM/float64(s.Active())) || !near(r.Prefill, ways.PrefillFactorOnCPU*r.Decode) {
 			t.Errorf("%v: %+v", bad, r)
 		}
+	}
+}
+
+// A GPU on the host's memory is taken to be as fast as that until it is known.
+func TestSpeedOfTheHostsMemory(t *testing.T) {
+	s, host, card := dense(10), ram(32, 32), unified(gpu("iGPU0", 28, 28))
+	decode := func() ways.Rung { return ways.Ladder(s, machine(host, card))[0] }
+	near := func(got, want float64) bool { return math.Abs(got/want-1) < 1e-9 }
+	active := float64(s.Active())
+	if r := decode(); !r.Guessed || !near(r.Decode, ways.ReferenceRAM/active) || !near(r.Prefill, 2*ways.PrefillFactorOnCPU*r.Decode) {
+		t.Errorf("nothing known: %+v", r)
+	}
+	host.Decode, host.Prefill = 60e9, 100e9
+	if r := decode(); !r.Guessed || !near(r.Decode, 60e9/active) || !near(r.Prefill, 2*100e9/active) {
+		t.Errorf("the host's known: %+v", r)
+	}
+	card.Decode, card.Prefill = 50e9, 900e9
+	if r := decode(); r.Guessed || !near(r.Decode, 50e9/active) || !near(r.Prefill, 900e9/active) {
+		t.Errorf("known: %+v", r)
 	}
 }
 
