@@ -75,10 +75,12 @@ type Engine interface {
 	Start(ctx context.Context, l Launch) (Process, error)
 }
 
-// Own is what this peer's own engines take: their processes, and bytes by device.
+// Own is what this peer's own engines take: their processes, bytes by device, and
+// how many of them use a device.
 type Own struct {
-	PIDs  []int
-	Bytes map[string]uint64
+	PIDs    []int
+	Bytes   map[string]uint64
+	Engines map[string]int
 }
 
 // Launch says which process to start.
