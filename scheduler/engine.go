@@ -66,7 +66,8 @@ func (e *LlamaEngine) Start(ctx context.Context, l Launch) (Process, error) {
 	spec := llama.Spec{
 		Name: l.Model.Name, Kind: llama.Kind(l.Model.Kind), Model: l.Path, Files: l.Files, Projector: l.Projector, Context: l.Model.Context, Slots: l.Model.Slots,
 		CPUExperts: l.Way.CPUExperts, Threads: l.Threads, Args: l.Model.Args, Env: l.Model.Env,
-		RunDir: filepath.Join(e.RunDir, l.instance()), CacheDir: e.CacheDir, Sandbox: e.Sandbox, Logger: e.Log,
+		Started: l.Started,
+		RunDir:  filepath.Join(e.RunDir, l.instance()), CacheDir: e.CacheDir, Sandbox: e.Sandbox, Logger: e.Log,
 	}
 	for _, p := range l.Way.Parts {
 		if p.Device != ways.HostID && p.Layers > 0 {

@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"context"
 	"slices"
 	"strings"
 	"testing"
@@ -136,9 +137,10 @@ func TestTheLeastRecentlyUsedModelGoes(t *testing.T) {
 		}
 		// All are in use or young: the sentence says so, and nothing goes.
 		c.addModel("last", 3<<30, a)
-		got = <-door.ask("last")
-		if ReasonOf(got.err) != NoCapacity {
-			t.Errorf("after %s: %v", got.after, got.err)
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		if _, err := door.s.Route(ctx, "last", nil); ReasonOf(err) != NoCapacity || !strings.Contains(err.Error(), `"used" stays on a`) {
+			t.Errorf("%v", err)
 		}
 		for name, want := range map[string]int{"one": 1, "two": 0, "used": 1, "new": 1} {
 			c.want(name, len(door.ready(name)), want)

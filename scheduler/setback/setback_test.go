@@ -279,7 +279,7 @@ func TestRows(t *testing.T) {
 			},
 			"well": func(t *rapid.T) {
 				b.Well(attic, now)
-				now = now.Add(time.Minute)
+				now = now.Add(5 * time.Minute)
 				b.Well(attic, now)
 				row = nil
 			},
