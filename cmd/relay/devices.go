@@ -1,16 +1,21 @@
 package main
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"runtime"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
+	"relay/api"
 	"relay/llama"
 	"relay/scheduler"
 	"relay/store"
@@ -19,10 +24,12 @@ import (
 // deviceReport is the answer of `relay devices`.
 type deviceReport struct {
 	Devices []deviceRow `json:"devices"`
-	Cores   int         `json:"cores"`
-	Threads int         `json:"threads"`
-	// Lent is what a peer here would offer of the host's memory right now, in
-	// bytes; Kept says why that is less than what is there.
+	// Cores are those that relay may use here, CoresLent those that models may keep
+	// busy.
+	Cores     int `json:"cores"`
+	CoresLent int `json:"cores_lent"`
+	// Lent is what a peer here offers, or would offer, of the host's memory right now,
+	// in bytes; Kept says why that is less than what is there.
 	Lent uint64 `json:"lent"`
 	Kept string `json:"kept"`
 	// Engine is the build that would be used; NoEngine why there is none, and
@@ -31,8 +38,10 @@ type deviceReport struct {
 	NoEngine string              `json:"no_engine,omitempty"`
 	Passed   []string            `json:"passed"`
 	Sandbox  llama.SandboxStatus `json:"sandbox"`
-	// Running: a peer runs here now.
+	// Running: a peer runs here now. Told: the devices are as it says, and what its own
+	// engines hold is not counted as in use.
 	Running bool `json:"running"`
+	Told    bool `json:"told"`
 	// Warnings are about what could not be learnt.
 	Warnings []string `json:"warnings"`
 }
@@ -53,8 +62,8 @@ type deviceRow struct {
 	Free  uint64 `json:"free"`
 	// Known says that Total and Free could be learnt.
 	Known bool `json:"known"`
-	// Usable is what a peer here would lend of it now, and Less says why that is
-	// less than all, a sentence each.
+	// Usable is what a peer here lends, or would lend, of it now, and Less says why that
+	// is less than all, a sentence each.
 	Usable uint64   `json:"usable"`
 	Less   []string `json:"less"`
 	// Unified: Total and Free are of the host's memory, which is lent once only.
@@ -96,31 +105,126 @@ func lookAtDevices(cmd *cobra.Command) (deviceReport, error) {
 		return r, err
 	case err != nil:
 		r.Warnings = append(r.Warnings, "what earlier starts were told is not known: "+sentence(err))
-	case running:
-		r.Warnings = append(r.Warnings, "a peer runs here: what its engines hold counts as in use, and what it lends by flags that it remembers is in `relay status`")
 	}
-	r.Cores, r.Threads, r.Sandbox = runtime.NumCPU(), m.threads(), llama.ProbeSandbox()
-	memory, err := llama.ReadHostMemory()
-	if err != nil {
-		return r, fmt.Errorf("measure this machine's memory: %w", err)
-	}
-	var listing llama.Listing
+	r.Cores, r.Sandbox = runtime.GOMAXPROCS(0), llama.ProbeSandbox()
+	r.CoresLent = min(m.threads(), r.Cores)
 	found, err := llama.Find(cmd.Context(), llama.FindOptions{Bin: m.engineBin, StateDir: m.stateDir, PathEnv: os.Getenv("PATH")})
 	if err == nil {
 		r.Engine = &engineReport{scheduler.Build{Version: found.Version, Commit: found.Commit, RPC: found.RPC}, found.Server, string(found.Source)}
 		r.Passed = append(r.Passed, found.Passed...)
-		listing, err = found.List(cmd.Context(), listing)
-	}
-	if err != nil {
+	} else {
 		r.NoEngine = sentence(err)
 	}
-	devices, troubles := listing.Look(cmd.Context(), llama.Own{})
+	if running {
+		self, err := peerHere(cmd.Context())
+		if err == nil {
+			r.tell(self)
+			return r, nil
+		}
+		r.Warnings = append(r.Warnings, "a peer runs here that does not tell of its devices: what its own engines hold counts as in use, of GPUs as other programs', and flags that it remembers are not known ("+sentence(err)+")")
+	}
+	return r, r.measure(cmd.Context(), m, found)
+}
+
+// measure looks at the machine, on which relay's own engines are programs like any
+// other.
+func (r *deviceReport) measure(ctx context.Context, m *machine, found llama.Engine) error {
+	memory, err := llama.ReadHostMemory()
+	if err != nil {
+		return fmt.Errorf("measure this machine's memory: %w", err)
+	}
+	var listing llama.Listing
+	if r.NoEngine == "" {
+		if listing, err = found.List(ctx, listing); err != nil {
+			r.NoEngine = sentence(err)
+		}
+	}
+	devices, troubles := listing.Look(ctx, llama.Own{})
 	r.Warnings = append(r.Warnings, troubles...)
-	l := lending{m.lends(), memory, r.NoEngine != ""}
-	r.Devices = l.rows(devices)
-	host := r.Devices[len(r.Devices)-1]
+	r.take(lending{m.lends(), memory, r.NoEngine != ""}.rows(devices))
+	return nil
+}
+
+// take takes the rows of all devices, host memory last.
+func (r *deviceReport) take(rows []deviceRow) {
+	r.Devices = rows
+	host := rows[len(rows)-1]
 	r.Lent, r.Kept = host.Usable, strings.Join(host.Less, "; ")
-	return r, nil
+}
+
+// peerPatience is how long the peer that runs here may take to tell of its devices.
+const peerPatience = 5 * time.Second
+
+// peerHere asks the peer that runs here what it has. The error says that it does not
+// answer, or has not looked yet.
+func peerHere(ctx context.Context) (scheduler.PeerState, error) {
+	ctx, cancel := context.WithTimeout(ctx, peerPatience)
+	defer cancel()
+	s, err := ask[api.Status](ctx, http.MethodGet, "/v0/status", nil)
+	if err != nil {
+		return scheduler.PeerState{}, err
+	}
+	for _, p := range s.Peers {
+		if p.Self && slices.ContainsFunc(p.Devices, func(d scheduler.Device) bool { return d.ID == llama.HostID }) {
+			return p, nil
+		}
+	}
+	return scheduler.PeerState{}, errors.New("it has not looked at them yet")
+}
+
+// tell takes what the peer that runs here says of its devices.
+func (r *deviceReport) tell(p scheduler.PeerState) {
+	r.Told = true
+	if p.NoEngine != "" {
+		r.NoEngine = p.NoEngine
+	}
+	if p.CoresLent > 0 {
+		r.CoresLent = p.CoresLent
+	}
+	var rows []deviceRow
+	for _, d := range p.Devices {
+		rows = append(rows, toldRow(d, p.Paused))
+	}
+	slices.SortStableFunc(rows, func(a, b deviceRow) int { return cmp.Compare(isHost(a), isHost(b)) })
+	r.take(rows)
+}
+
+// isHost is 1 for host memory, which comes last.
+func isHost(d deviceRow) int {
+	if d.ID == llama.HostID {
+		return 1
+	}
+	return 0
+}
+
+// toldRow is a device as the peer that lends it tells of it.
+func toldRow(d scheduler.Device, paused string) deviceRow {
+	r := deviceRow{ID: d.ID, Kind: d.Kind, Name: d.Name, UUID: d.UUID, Total: d.Total, Free: d.Free, Known: d.Known, Usable: d.Lent,
+		Unified: d.Unified, Foreign: d.Foreign, ForeignKnown: d.ForeignKnown, Unusable: d.Unusable, Less: []string{}}
+	if d.Unusable != "" {
+		r.Usable = 0
+		return r
+	}
+	if r.Busy = d.Busy != ""; r.Busy || !d.Known {
+		r.Usable = 0
+	}
+	less := func(format string, args ...any) { r.Less = append(r.Less, fmt.Sprintf(format, args...)) }
+	if d.Unified {
+		less("it uses this machine's own memory, which is lent once")
+	}
+	if !d.Known {
+		less("its memory is not known")
+	}
+	if r.Busy {
+		less("%s: the GPU is left to it", d.Busy)
+	}
+	if taken := d.Lent - min(d.Lent, d.Room); taken > 0 {
+		less("%s of what is lent are taken by models", size(taken))
+	}
+	if paused != "" {
+		less("%s", paused)
+	}
+	return r
 }
 
 // settingsHere are the settings that a peer here would go by: where none runs,
@@ -252,7 +356,10 @@ func printDevices(w io.Writer, r deviceReport) {
 			say(d.ID, strings.Join(d.Less, "; "))
 		}
 	}
-	say("cores", fmt.Sprintf("%d, an engine uses %d", r.Cores, r.Threads))
+	say("cores", fmt.Sprintf("%d, %d of them lent", r.Cores, r.CoresLent))
+	if r.Told {
+		say("peer", "it runs here, and this is what it told the mesh of its devices")
+	}
 	if r.Engine != nil {
 		say("engine", fmt.Sprintf("llama.cpp %s (%s), RPC %s, from the %s: %s", r.Engine.Version, r.Engine.Commit, r.Engine.RPC, r.Engine.From, r.Engine.Path))
 	}

@@ -16,7 +16,7 @@ const gib = 1 << 30
 func everyDevice() deviceReport {
 	l := lending{scheduler.Lend{Reserve: 2 * gib, VRAMReserve: 512 * mib, BusyIgnore: 256 * mib},
 		llama.RAM{Installed: 64 * gib, HugePages: 8 * gib, Limit: 32 * gib, Total: 32 * gib, Available: 20 * gib}, false}
-	r := deviceReport{Cores: 16, Threads: 8, Passed: []string{"/opt/llama/llama-server cannot be run"}, Running: true,
+	r := deviceReport{Cores: 16, CoresLent: 8, Passed: []string{"/opt/llama/llama-server cannot be run"}, Running: true,
 		Engine:   &engineReport{scheduler.Build{Version: "b7000", Commit: "80fb11a", RPC: "3.6.0"}, "/usr/bin/llama-server", "PATH"},
 		Sandbox:  llama.SandboxStatus{Text: "engines read only their own files"},
 		Warnings: []string{"nvidia-smi: it did not answer"}}
@@ -29,8 +29,7 @@ func everyDevice() deviceReport {
 		{ID: "amd0", Name: "AMD Radeon RX 7600", Kind: llama.DeviceGPU, Unusable: "this build of llama.cpp has no ROCm"},
 		{ID: "RAM", Name: "host memory", Kind: llama.DeviceRAM, Total: 32 * gib, Free: 20 * gib, Known: true},
 	})
-	host := r.Devices[len(r.Devices)-1]
-	r.Lent, r.Kept = host.Usable, strings.Join(host.Less, "; ")
+	r.take(r.Devices)
 	return r
 }
 
@@ -42,6 +41,30 @@ func TestDevicesTable(t *testing.T) {
 		t.Fatal(err)
 	}
 	golden(t, "devices_json.golden", asJSON.String())
+}
+
+// What a peer that runs here tells counts: its own engines are no other programs.
+func TestDevicesAsThePeerTells(t *testing.T) {
+	r := deviceReport{Cores: 16, CoresLent: 8, Passed: []string{}, Running: true, Sandbox: llama.SandboxStatus{Text: "engines read only their own files"}, Warnings: []string{},
+		Engine: &engineReport{scheduler.Build{Version: "b7000", Commit: "80fb11a", RPC: "3.6.0"}, "/usr/bin/llama-server", "PATH"}}
+	r.tell(scheduler.PeerState{CoresLent: 4, Devices: []scheduler.Device{
+		{ID: "RAM", Name: "host memory", Kind: "ram", Total: 32 * gib, Free: 20 * gib, Known: true, Lent: 18 * gib, Room: 18 * gib},
+		{ID: "CUDA0", Name: "NVIDIA GeForce RTX 4090", Kind: "gpu", Total: 24 * gib, Free: 2 * gib, Known: true, Lent: 22 * gib, Room: gib},
+		{ID: "CUDA1", Name: "NVIDIA GeForce RTX 3060", Kind: "gpu", Total: 12 * gib, Free: 4 * gib, Known: true, Lent: 3 * gib, Room: 3 * gib, Busy: "another program uses CUDA1 (8.0 GiB of its memory)"},
+		{ID: "Vulkan0", Name: "Intel(R) UHD Graphics 770", Kind: "gpu", Total: 32 * gib, Free: 20 * gib, Known: true, Lent: 15 * gib, Room: 15 * gib, Unified: true},
+		{ID: "Vulkan1", Name: "a card", Kind: "gpu"},
+		{ID: "amd0", Name: "AMD Radeon RX 7600", Kind: "gpu", Unusable: "this build of llama.cpp has no ROCm", Busy: "this build of llama.cpp has no ROCm"},
+	}})
+	var table bytes.Buffer
+	printDevices(&table, r)
+	golden(t, "devices_told.golden", table.String())
+	if host := r.Devices[len(r.Devices)-1]; host.ID != "RAM" || r.Lent != 18*gib || r.Devices[4].Busy || !r.Devices[1].Busy || r.Devices[0].Usable != 22*gib {
+		t.Errorf("%+v", r)
+	}
+	r.tell(scheduler.PeerState{NoEngine: "no build", Paused: "its owner pauses it", Devices: []scheduler.Device{{ID: "RAM", Kind: "ram", Total: gib, Free: gib, Known: true}}})
+	if r.NoEngine != "no build" || r.Lent != 0 || !strings.Contains(r.Kept, "its owner pauses it") {
+		t.Errorf("%+v", r)
+	}
 }
 
 func TestWhatCanBeUsedOfADevice(t *testing.T) {
