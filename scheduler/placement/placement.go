@@ -101,7 +101,7 @@ func (p *planner) choose() (chosen []*seat, stand []*Peer) {
 // unload has idle models go on a peer where that makes the model really faster. It says
 // nothing for or against the peer, which is chosen by what fits there as things are.
 func (p *planner) unload(c *seat) {
-	if !p.m.Evict || c.evicts || c.peer.Runs {
+	if !p.m.Evict || c.evicts || c.peer.Runs || c.way.Decode <= 0 { // Of 0 nothing is known.
 		return
 	}
 	if w, ok := p.pieces.BestUnloading(&c.peer.Machine); ok && w.Decode >= worthUnloading*c.way.Decode {

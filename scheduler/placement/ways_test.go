@@ -425,3 +425,12 @@ func TestMovesToAGPUThatIsFree(t *testing.T) {
 }
 
 func list(change ...func(*placement.Peer)) []func(*placement.Peer) { return change }
+
+// Nothing is unloaded for a model of which no speed is known.
+func TestUnloadsNothingForAnUnknownSpeed(t *testing.T) {
+	m := placement.Model{Name: "qwen", Shape: takes(8), Want: 1, Evict: true}
+	plan := placement.Place(m, placement.Snapshot{Peers: []placement.Peer{peer("attic", 16, 9, idle(7))}})
+	if want := `model "qwen": goes to attic (holds the file, 9.0 GiB free of 16.0 GiB lent); 8.0 GiB needed`; plan.Text != want {
+		t.Errorf("says\n%s\nwant\n%s", plan.Text, want)
+	}
+}
