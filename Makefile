@@ -51,10 +51,11 @@ targets:
 	@for t in $(TARGETS); do echo "build $$t"; \
 	  GOOS=$${t%/*} GOARCH=$${t#*/} go build -o /dev/null ./cmd/relay || exit 1; done
 
-## race: the tests of the mesh and the scheduler under the race detector (needs gcc)
+## race: the tests of all but the programs under the race detector (needs gcc); those of engines in short
 .PHONY: race
 race:
 	CGO_ENABLED=1 go test -race -timeout 20m ./p2p/... ./scheduler/... ./api/... ./store/...
+	CGO_ENABLED=1 go test -race -timeout 20m -short ./llama/...
 
 ## fuzz: every fuzz test for FUZZTIME (10s)
 .PHONY: fuzz

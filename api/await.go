@@ -3,14 +3,10 @@ package api
 import (
 	"context"
 	"slices"
-	"strings"
 	"time"
 
 	"relay/scheduler"
 )
-
-// stageFetching is the stage of a replica whose peer fetches the file first.
-const stageFetching = "fetching"
 
 const (
 	// lookEvery is how often a model is looked at that somebody waits for.
@@ -18,17 +14,14 @@ const (
 	// nothingComes is how long nothing may be under way before that is the answer:
 	// what the leader says of it may be about to change.
 	nothingComes = 5 * time.Second
-	// nothingRestarts is the same while a restart has replicas left that serve: they
-	// go one after another.
-	nothingRestarts = 30 * time.Second
 )
 
 // awaited is what somebody waits for.
 type awaited interface {
 	// there says whether it is so. It may fill in what it asked other peers for.
 	there(ctx context.Context, m *scheduler.ModelState) bool
-	// refused is why it is not so, after nothing was under way for so long; nil where
-	// that is not long enough yet. names are those of the peers, by id.
+	// refused is why it is not so, and will not be, after nothing has changed for so
+	// long; nil where that is not long enough yet. names are those of the peers, by id.
 	refused(m scheduler.ModelState, still time.Duration, names map[string]string) error
 }
 
@@ -51,10 +44,10 @@ func (c *Control) await(ctx context.Context, uid, text string, until awaited, pr
 		if are := states(m); moves || !slices.Equal(are, were) {
 			moved, were = time.Now(), are
 		}
-		if !moves {
-			if err := until.refused(m, time.Since(moved), names); err != nil {
-				return m, err
-			}
+		if err := until.refused(m, time.Since(moved), names); err != nil {
+			return m, err
+		}
+		if now.why == "" {
 			now.why = text
 		}
 		if now != said {
@@ -78,11 +71,11 @@ func (c *Control) names() map[string]string {
 	return names
 }
 
-// states are those of the replicas of a model.
+// states are those of the replicas of a model, with their stages.
 func states(m scheduler.ModelState) []string {
 	list := make([]string, 0, len(m.Replicas))
 	for _, r := range m.Replicas {
-		list = append(list, r.Peer+" "+r.State)
+		list = append(list, r.Peer+" "+r.State+" "+r.Stage)
 	}
 	return list
 }
@@ -98,14 +91,21 @@ func (u underWay) line() ProgressLine {
 }
 
 // underWayOf says what a model is at, of several replicas that of the one that is
-// nearest to serving; moves, whether anything is.
+// nearest to serving. moves says whether that takes as long as it takes: not what
+// only waits, nor an engine that starts beside the one that it replaces.
 func underWayOf(m scheduler.ModelState, names map[string]string) (u underWay, moves bool) {
 	u = underWay{phase: "wait", total: -1}
+	if m.Later {
+		u.why = m.Placed
+	}
 	best := 0
 	for _, r := range m.Replicas {
+		moves = moves || onTheWay(r)
 		switch {
-		case r.State == scheduler.StateLoading && r.Stage != stageFetching && best < 3:
-			best, u = 3, underWay{phase: "start", why: names[r.Peer] + " starts its engine", total: -1}
+		case r.State == scheduler.StateLoading && r.Stage != scheduler.StageFetching && best < 4:
+			best, u = 4, underWay{phase: "start", why: names[r.Peer] + " starts its engine", total: -1}
+		case startsBeside(r) && best < 3:
+			best, u = 3, underWay{phase: "start", why: names[r.Peer] + " starts a new engine beside the old one", total: -1}
 		case r.State == scheduler.StateLoading && best < 2:
 			best, u = 2, underWay{phase: "fetch", why: names[r.Peer] + " fetches its file", done: r.Done, total: r.Total}
 			if r.Total <= 0 {
@@ -115,7 +115,17 @@ func underWayOf(m scheduler.ModelState, names map[string]string) (u underWay, mo
 			best, u = 1, underWay{phase: "wait", why: "requests are still running on " + names[r.Peer], total: -1}
 		}
 	}
-	return u, best > 0
+	return u, moves
+}
+
+// onTheWay says of a replica that it comes or goes.
+func onTheWay(r scheduler.ReplicaState) bool {
+	return r.State == scheduler.StateLoading || r.State == scheduler.StateDraining
+}
+
+// startsBeside says of a replica that serves that another engine starts beside its own.
+func startsBeside(r scheduler.ReplicaState) bool {
+	return r.State == scheduler.StateReady && r.Stage == scheduler.StageStarting
 }
 
 func serves(m scheduler.ModelState) bool {
@@ -128,100 +138,58 @@ type served struct{}
 func (served) there(_ context.Context, m *scheduler.ModelState) bool { return serves(*m) }
 
 func (served) refused(m scheduler.ModelState, still time.Duration, names map[string]string) error {
-	if m.Final {
-		return notServed(m, names)
+	patience := nothingComes
+	switch {
+	case m.Final:
+		patience = lookEvery
+	case m.Later:
+		patience = loadBudget(m)
+	case m.Asleep: // Its leader has not said anything yet.
+		patience = leaderless
 	}
-	if still < nothingComes || m.Asleep && still < leaderless { // Its leader has not said anything yet.
+	if still < patience {
 		return nil
 	}
 	return notServed(m, names)
+}
+
+// loadBudget is how long a model may take to load: what the scheduler gives it.
+func loadBudget(m scheduler.ModelState) time.Duration {
+	return 5*time.Minute + time.Duration(m.Size()>>30)*20*time.Second
 }
 
 // notServed is why a model serves nowhere and nothing is under way: what the peer
 // that was to run it said last, else what its leader says.
 func notServed(m scheduler.ModelState, names map[string]string) error {
 	for _, r := range m.Replicas {
-		if (r.State == scheduler.StateFailed || r.State == scheduler.StateRefused) && len(m.Parked) == 0 {
-			why := scheduler.Reason(r.Reason)
-			if _, known := verdictOf(why); !known { // The peer is of another release.
-				why = scheduler.NoCapacity
-			}
-			return scheduler.Errorf(why, "model %q on %s: %s", m.Name, names[r.Peer], r.Message)
+		if failed(r) && len(m.Parked) == 0 && !m.Later {
+			return saidOf(m, r, scheduler.NoCapacity, names)
 		}
 	}
-	if m.Placed == "" {
+	switch {
+	case m.Placed == "":
 		return scheduler.Errorf(scheduler.ModelLoading, "model %q: nobody has placed it yet", m.Name)
-	}
-	if len(m.Parked) > 0 {
+	case len(m.Parked) > 0 && !m.Later:
 		return scheduler.Errorf(scheduler.Parked, "%s", m.Placed)
 	}
-	why := scheduler.Reason(m.Reason)
+	return scheduler.Errorf(knownOr(m.Reason, scheduler.NoCapacity), "%s", m.Placed)
+}
+
+func failed(r scheduler.ReplicaState) bool {
+	return r.State == scheduler.StateFailed || r.State == scheduler.StateRefused
+}
+
+// saidOf is what a peer says went wrong with its replica, for the reason that it
+// gives, else for another.
+func saidOf(m scheduler.ModelState, r scheduler.ReplicaState, otherwise scheduler.Reason, names map[string]string) error {
+	return scheduler.Errorf(knownOr(r.Reason, otherwise), "model %q on %s: %s", m.Name, names[r.Peer], r.Message)
+}
+
+// knownOr is a reason, or another one where it is a word of another release.
+func knownOr(reason string, otherwise scheduler.Reason) scheduler.Reason {
+	why := scheduler.Reason(reason)
 	if _, known := verdictOf(why); !known {
-		why = scheduler.NoCapacity
+		return otherwise
 	}
-	return scheduler.Errorf(why, "%s", m.Placed)
-}
-
-// restarted waits until every replica that served when it was made was restarted,
-// or serves elsewhere.
-type restarted struct {
-	c     *Control
-	began time.Time
-	left  map[string]bool // The ids of the peers whose replica is still the old one.
-}
-
-func newRestarted(c *Control, before scheduler.ModelState) *restarted {
-	r := &restarted{c: c, began: time.Now(), left: map[string]bool{}}
-	for _, run := range before.Replicas {
-		if run.State == scheduler.StateReady {
-			r.left[run.Peer] = true
-		}
-	}
-	return r
-}
-
-func (r *restarted) there(ctx context.Context, m *scheduler.ModelState) bool {
-	since := time.Since(r.began).Seconds() // Before it is asked, so that an old one is never taken for a new one.
-	r.fillIn(ctx, m)
-	ready := map[string]bool{}
-	settled := true
-	for _, run := range m.Replicas {
-		switch {
-		case run.State == scheduler.StateLoading || run.State == scheduler.StateDraining:
-			settled = false
-		case run.State == scheduler.StateReady && (run.Resident == nil || *run.Resident >= since):
-			ready[run.Peer] = true
-		}
-	}
-	for id := range r.left {
-		if !ready[id] { // It is down, gone, or new.
-			delete(r.left, id)
-		}
-	}
-	return len(r.left) == 0 && settled && serves(*m)
-}
-
-// fillIn asks the peers that are left since when their replicas are there.
-func (r *restarted) fillIn(ctx context.Context, m *scheduler.ModelState) {
-	if len(r.left) == 0 {
-		return
-	}
-	peers := slices.DeleteFunc(r.c.running(*m), func(p scheduler.PeerState) bool { return !r.left[p.ID] })
-	fillIn(m, r.c.askWorkloads(ctx, peers))
-}
-
-func (r *restarted) refused(m scheduler.ModelState, still time.Duration, names map[string]string) error {
-	switch {
-	case !serves(m):
-		return served{}.refused(m, still, names)
-	case still < nothingRestarts:
-		return nil
-	}
-	var left []string
-	for id := range r.left {
-		left = append(left, names[id])
-	}
-	slices.Sort(left)
-	return scheduler.Errorf(scheduler.Timeout, "model %q is not restarted on %s: nothing has happened for %s, and what ran there still serves",
-		m.Name, strings.Join(left, ", "), nothingRestarts)
+	return why
 }

@@ -22,10 +22,14 @@ type course struct {
 	steps []step
 	// ready is since when, after began, this peer's replica is there; negative for
 	// before.
-	ready    time.Duration
-	acted    []string
-	no       error // Of every act until noLonger after began, where that is set.
-	noLonger time.Duration
+	ready time.Duration
+	// den is suspect from a moment after began to another, and then gone unless it is
+	// back.
+	suspect, over time.Duration
+	back          bool
+	acted         []string
+	no            error // Of every act until noLonger after began, where that is set.
+	noLonger      time.Duration
 }
 
 // step is how the model is from a moment on, after began.
@@ -44,12 +48,24 @@ func (c *course) Model(string) (scheduler.ModelState, error) {
 	if now.Name == "" {
 		return now, scheduler.Errorf(scheduler.ModelNotFound, "it is gone")
 	}
-	now.Replicas = slices.Clone(now.Replicas)
+	now.Replicas = slices.DeleteFunc(slices.Clone(now.Replicas), func(r scheduler.ReplicaState) bool {
+		return r.Peer == "d" && c.over > 0 && c.den() != "alive"
+	})
 	return now, nil
 }
 
+func (c *course) den() string {
+	switch now := time.Since(c.began); {
+	case now < c.suspect || c.back && now >= c.over:
+		return "alive"
+	case now < c.over:
+		return "suspect"
+	}
+	return "gone"
+}
+
 func (c *course) Peers() []scheduler.PeerState {
-	return []scheduler.PeerState{{ID: "a", Name: "attic", State: "alive", Self: true}, {ID: "d", Name: "den", State: "gone"}}
+	return []scheduler.PeerState{{ID: "a", Name: "attic", State: "alive", Self: true}, {ID: "d", Name: "den", State: c.den()}}
 }
 
 func (c *course) Workload() []scheduler.Workload {
@@ -75,9 +91,12 @@ func model(placed string, replicas ...string) scheduler.ModelState {
 	for _, text := range replicas {
 		f := strings.Fields(text)
 		r := scheduler.ReplicaState{Peer: f[0], State: f[1]}
-		if len(f) > 2 && r.State == scheduler.StateLoading {
+		switch {
+		case len(f) > 2 && r.State == scheduler.StateLoading:
 			r.Stage, r.Done, r.Total = f[2], 5, 10
-		} else if len(f) > 2 {
+		case len(f) > 2 && f[2] == scheduler.StageStarting:
+			r.Stage = f[2]
+		case len(f) > 2:
 			r.Reason, r.Message = f[2], "it said no"
 		}
 		m.Replicas = append(m.Replicas, r)
@@ -116,6 +135,9 @@ func (c *course) follow(t *testing.T, path, body string) (lines []string, took t
 func TestLoadsAreFollowed(t *testing.T) {
 	asleep := model("unloaded for another")
 	asleep.Asleep = true
+	final, later := model("it fits nowhere", "d draining"), model("it waits for attic", "d failed engine_failed")
+	final.Final, final.Reason = true, "not_yet"
+	later.Later, later.Reason, later.Bytes = true, "device_busy", 3<<30
 	parked := model("it is parked on attic", "a failed engine_failed")
 	parked.Parked = []scheduler.ParkedState{{Peer: "a", Text: "five times"}}
 	const second = time.Second
@@ -143,7 +165,13 @@ func TestLoadsAreFollowed(t *testing.T) {
 		"refused in words of another release": {[]step{{0, model("goes to den", "d refused colour")}}, `{"name":"m"}`,
 			[]string{"wait 0/-1 it is seen to", `no_capacity: model "m" on den: it said no`}, 6 * second, 5 * second},
 		"never woken": {[]step{{0, asleep}}, `{"name":"m"}`, []string{"wait 0/-1 it is seen to", "no_capacity: unloaded for another"}, 21 * second, 20 * second},
-		"parked":      {[]step{{0, parked}}, `{"name":"m"}`, []string{"wait 0/-1 it is seen to", "parked: it is parked on attic"}, 6 * second, 5 * second},
+		"waits for its turn": {[]step{{0, later}, {4 * time.Minute, model("goes to attic", "a loading starting")}, {5 * time.Minute, model("", "a ready")}}, `{"name":"m"}`,
+			[]string{"wait 0/-1 it waits for attic", "start 0/-1 attic starts its engine", "it is seen to, 1 replicas"}, 301 * second, 300 * second},
+		"its turn never comes": {[]step{{0, later}}, `{"name":"m"}`,
+			[]string{"wait 0/-1 it waits for attic", `device_busy: it waits for attic`}, 361 * second, 360 * second},
+		"for good": {[]step{{0, final}, {10 * second, func() scheduler.ModelState { m := final; m.Replicas = nil; return m }()}}, `{"name":"m"}`,
+			[]string{"wait 0/-1 requests are still running on den", "wait 0/-1 it is seen to", "not_yet: it fits nowhere"}, 11 * second, 10 * second},
+		"parked": {[]step{{0, parked}}, `{"name":"m"}`, []string{"wait 0/-1 it is seen to", "parked: it is parked on attic"}, 6 * second, 5 * second},
 		"removed meanwhile": {[]step{{0, model("")}, {second, scheduler.ModelState{}}}, `{"name":"m"}`,
 			[]string{"wait 0/-1 it is seen to", "model_not_found: it is gone"}, 2 * second, second},
 		"not there":    {[]step{{0, scheduler.ModelState{}}}, `{"name":"m"}`, []string{"model_not_found: it is gone"}, 0, 0},
@@ -203,7 +231,7 @@ func TestRestartsAreFollowed(t *testing.T) {
 			{12 * second, model("", "a ready", "d draining")}, {20 * second, model("", "a ready", "d ready")}}, 9 * second,
 			[]string{"wait 0/-1 it is seen to", "start 0/-1 attic starts its engine", "wait 0/-1 it is seen to", "wait 0/-1 requests are still running on den", "it is seen to, 2 replicas"}, 21 * second, 20 * second},
 		"too quick to be seen": {[]step{{0, model("", "a ready")}}, 3100 * time.Millisecond, []string{"wait 0/-1 it is seen to", "it is seen to, 1 replicas"}, 4 * second, 3 * second},
-		"moved":                {[]step{{0, model("", "a ready")}, {5 * second, model("", "a ready", "d loading")}, {8 * second, model("", "d ready")}}, -second, []string{"wait 0/-1 it is seen to", "start 0/-1 den starts its engine", "it is seen to, 1 replicas"}, 9 * second, 8 * second},
+		"moved":                {[]step{{0, model("", "a ready")}, {5 * second, model("", "a ready", "d loading")}, {8 * second, model("", "d ready")}}, -second, []string{"wait 0/-1 it is seen to", "start 0/-1 den starts its engine", "wait 0/-1 it is seen to", "it is seen to, 1 replicas"}, 9 * second, 8 * second},
 		"late, with a gap":     {[]step{{0, model("", "a ready")}, {20 * second, model("")}, {24 * second, model("", "a loading starting")}, {30 * second, model("", "a ready")}}, -second, []string{"wait 0/-1 it is seen to", "start 0/-1 attic starts its engine", "it is seen to, 1 replicas"}, 31 * second, 30 * second},
 		"did not run":          {[]step{{0, model("asleep")}}, 0, []string{"it is seen to, 0 replicas"}, 0, 0},
 		"does not happen":      {[]step{{0, model("", "a ready", "d ready")}}, -time.Hour, []string{"wait 0/-1 it is seen to", `timeout: model "m" is not restarted on attic, den: nothing has happened for 30s, and what ran there still serves`}, 31 * second, 30 * second},
@@ -218,6 +246,96 @@ func TestRestartsAreFollowed(t *testing.T) {
 					t.Errorf("after %s:\n%s", took, strings.Join(lines, "\n"))
 				}
 			})
+		})
+	}
+}
+
+// While an engine starts beside the one that it replaces, for as long as that may
+// take, the replica serves, and is neither restarted nor given up. That it failed is
+// said at once.
+func TestRestartsBesideTheOldEngine(t *testing.T) {
+	const second = time.Second
+	old, both, not := "a ready", "a ready starting", "a ready engine_failed"
+	for name, c := range map[string]struct {
+		course
+		want  []string // The last lines.
+		after time.Duration
+	}{
+		"takes long": {course{steps: []step{{0, model("", old)}, {second, model("", both)}, {200 * second, model("", old)}}, ready: 200 * second},
+			[]string{"start 0/-1 attic starts a new engine beside the old one", "it is seen to, 1 replicas"}, 200 * second},
+		"takes too long": {course{steps: []step{{0, model("", old)}, {second, model("", both)}}, ready: -time.Hour},
+			[]string{"start 0/-1 attic starts a new engine beside the old one", `timeout: model "m" is not restarted on attic: nothing has happened for 5m30s, and what ran there still serves`}, 331 * second},
+		"fails": {course{steps: []step{{0, model("", old, "d ready")}, {second, model("", both, "d ready")}, {50 * second, model("", not, "d loading starting")}}, ready: -time.Hour},
+			[]string{"start 0/-1 attic starts a new engine beside the old one", `engine_failed: model "m" on attic: it said no`}, 50 * second},
+		"fails at once": {course{steps: []step{{0, model("", old)}, {second, model("", not)}}, ready: -time.Hour},
+			[]string{"wait 0/-1 it is seen to", `engine_failed: model "m" on attic: it said no`}, second},
+		"had failed before": {course{steps: []step{{0, model("", not)}, {10 * second, model("", both)}, {60 * second, model("", old)}}, ready: 60 * second},
+			[]string{"start 0/-1 attic starts a new engine beside the old one", "it is seen to, 1 replicas"}, 60 * second},
+		"fails as it did before": {course{steps: []step{{0, model("", not)}, {10 * second, model("", both)}, {60 * second, model("", not)}}, ready: -time.Hour},
+			[]string{"start 0/-1 attic starts a new engine beside the old one", `engine_failed: model "m" on attic: it said no`}, 60 * second},
+		"fails as it did before, at once": {course{steps: []step{{0, model("", not)}}, ready: -time.Hour},
+			[]string{"wait 0/-1 it is seen to", `engine_failed: model "m" on attic: it said no`}, 30 * second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { c.checkRestart(t, c.want, c.after) })
+		})
+	}
+}
+
+// checkRestart restarts the model, and looks at the last lines and after how long
+// they came, a look or two later at most.
+func (c *course) checkRestart(t *testing.T, last []string, after time.Duration) {
+	lines, took := c.follow(t, "/v0/model/restart", `{"name":"m"}`)
+	if !slices.Equal(lines[max(0, len(lines)-len(last)):], last) || took < after || took > after+2*lookEvery {
+		t.Errorf("after %s:\n%s", took, strings.Join(lines, "\n"))
+	}
+}
+
+// A replica whose peer is not heard of for a moment is still to be restarted; one
+// whose peer is gone is not, nor one that is placed there no more.
+func TestRestartsOfThoseNotHeardOf(t *testing.T) {
+	const second = time.Second
+	ready := model("", "a ready", "d ready")
+	done := []string{"it is seen to, 2 replicas"}
+	for name, c := range map[string]struct {
+		course
+		want  []string
+		after time.Duration
+	}{
+		"back before its turn": {course{steps: []step{{0, ready}, {12 * second, model("", "a ready", "d loading")}, {20 * second, ready}}, ready: 5 * second,
+			suspect: 2 * second, over: 8 * second, back: true}, done, 20 * second},
+		"back, and not restarted": {course{steps: []step{{0, ready}}, ready: 5 * second, suspect: 2 * second, over: 8 * second, back: true},
+			[]string{`timeout: model "m" is not restarted on den: nothing has happened for 30s, and what ran there still serves`}, 38 * second},
+		"gone":             {course{steps: []step{{0, ready}}, ready: 5 * second, suspect: 2 * second, over: 8 * second}, []string{"it is seen to, 1 replicas"}, 8 * second},
+		"placed elsewhere": {course{steps: []step{{0, ready}, {9 * second, model("", "a ready")}}, ready: 5 * second, back: true}, []string{"it is seen to, 1 replicas"}, 9 * second},
+		"does not come back": {course{steps: []step{{0, ready}, {6 * second, model("", "a ready", "d loading starting")}, {9 * second, model("", "a ready", "d failed engine_failed")}}, ready: 5 * second, back: true},
+			[]string{"start 0/-1 den starts its engine", "wait 0/-1 it is seen to", `engine_failed: model "m" on den: it said no`}, 14 * second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { c.checkRestart(t, c.want, c.after) })
+		})
+	}
+}
+
+// What is asked of a model's leader is asked of the model that was looked up, also
+// where its name is another's by then.
+func TestActsAreAboutTheModelLookedUp(t *testing.T) {
+	for _, c := range []struct {
+		path, body string
+		noLonger   time.Duration
+		want       []string
+	}{
+		{"/v0/model/load", `{"name":"m","no_wait":true}`, 0, []string{"load u"}},
+		{"/v0/model/restart", `{"name":"m"}`, 2 * time.Second, []string{"restart u", "restart u", "restart u"}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s := &course{steps: []step{{0, model("", "a ready")}}, ready: 3 * time.Second, noLonger: c.noLonger}
+			if c.noLonger > 0 {
+				s.no = scheduler.Errorf(scheduler.Superseded, "den leads it")
+			}
+			if lines, _ := s.follow(t, c.path, c.body); !slices.Equal(s.acted, c.want) {
+				t.Errorf("%q: %q", s.acted, lines)
+			}
 		})
 	}
 }

@@ -15,8 +15,8 @@ func (c *Control) routeActs(mux *http.ServeMux) {
 	mux.HandleFunc("GET /v0/model/plan", atOnce(c, func(r *http.Request) (scheduler.PlanState, error) {
 		return c.Scheduler.Plan(r.URL.Query().Get("name"))
 	}))
-	for path, act := range map[string]scheduler.Act{"unload": scheduler.ActUnload, "retry": scheduler.ActRetry} {
-		mux.HandleFunc("POST /v0/model/"+path, atOnce(c, func(r *http.Request) (scheduler.Acted, error) {
+	for _, act := range []scheduler.Act{scheduler.ActUnload, scheduler.ActRetry} {
+		mux.HandleFunc("POST /v0/model/"+string(act), atOnce(c, func(r *http.Request) (scheduler.Acted, error) {
 			var q NameRequest
 			if err := decodeBody(r.Body, &q); err != nil {
 				return scheduler.Acted{}, err
@@ -24,12 +24,11 @@ func (c *Control) routeActs(mux *http.ServeMux) {
 			return c.Scheduler.Act(r.Context(), q.Name, act)
 		}))
 	}
-	mux.HandleFunc("POST /v0/model/load", inLines(c, func(ctx context.Context, body io.Reader, progress func(ProgressLine)) (scheduler.Acted, error) {
-		return c.actAndWait(ctx, body, scheduler.ActLoad, progress)
-	}))
-	mux.HandleFunc("POST /v0/model/restart", inLines(c, func(ctx context.Context, body io.Reader, progress func(ProgressLine)) (scheduler.Acted, error) {
-		return c.actAndWait(ctx, body, scheduler.ActRestart, progress)
-	}))
+	for _, act := range []scheduler.Act{scheduler.ActLoad, scheduler.ActRestart} {
+		mux.HandleFunc("POST /v0/model/"+string(act), inLines(c, func(ctx context.Context, body io.Reader, progress func(ProgressLine)) (scheduler.Acted, error) {
+			return c.actAndWait(ctx, body, act, progress)
+		}))
+	}
 }
 
 // WaitRequest names a model that is loaded or restarted.
@@ -53,10 +52,10 @@ func (c *Control) actAndWait(ctx context.Context, body io.Reader, act scheduler.
 	if act == scheduler.ActRestart {
 		until = newRestarted(c, before)
 	}
-	acted, err := c.Scheduler.Act(ctx, q.Name, act)
+	acted, err := c.Scheduler.Act(ctx, before.UID, act)
 	if leaderChanges(err) && !q.NoWait {
 		progress(underWay{phase: "wait", why: err.Error(), total: -1}.line())
-		acted, err = c.actOnceLed(ctx, q.Name, act)
+		acted, err = c.actOnceLed(ctx, before.UID, act)
 	}
 	if err != nil || q.NoWait || act == scheduler.ActRestart && !serves(before) {
 		return acted, err
@@ -66,7 +65,7 @@ func (c *Control) actAndWait(ctx context.Context, body io.Reader, act scheduler.
 }
 
 // actOnceLed asks the leader of a model for something as soon as it has one.
-func (c *Control) actOnceLed(ctx context.Context, name string, act scheduler.Act) (scheduler.Acted, error) {
+func (c *Control) actOnceLed(ctx context.Context, uid string, act scheduler.Act) (scheduler.Acted, error) {
 	again := time.NewTicker(time.Second)
 	defer again.Stop()
 	for began := time.Now(); ; {
@@ -75,7 +74,7 @@ func (c *Control) actOnceLed(ctx context.Context, name string, act scheduler.Act
 		case <-ctx.Done():
 			return scheduler.Acted{}, ctx.Err()
 		}
-		if acted, err := c.Scheduler.Act(ctx, name, act); !leaderChanges(err) || time.Since(began) >= leaderless {
+		if acted, err := c.Scheduler.Act(ctx, uid, act); !leaderChanges(err) || time.Since(began) >= leaderless {
 			return acted, err
 		}
 	}

@@ -85,8 +85,7 @@ func allowedArgs() map[string]argKind {
 	add(number(0, 2), "--mirostat")
 	add(number(-1, 1<<20), "-n", "--predict", "--n-predict", "--keep")
 	// Batches. Large ones also delay the end of a request whose client left.
-	add(number(32, 8192), "-b", "--batch-size")
-	add(number(32, 4096), "-ub", "--ubatch-size")
+	add(number(32, 8192), "-b", "--batch-size", "-ub", "--ubatch-size")
 	// Attention, cache and position.
 	add(oneOf("on", "off", "auto"), "-fa", "--flash-attn")
 	add(cacheTypes, "-ctk", "--cache-type-k", "-ctv", "--cache-type-v")

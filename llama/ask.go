@@ -32,6 +32,16 @@ func (stuckError) Error() string {
 	return "it hangs and cannot be ended: a device or its driver may be broken"
 }
 
+// lateError: the program did not answer a question in its time.
+type lateError struct {
+	question string
+	limit    time.Duration
+}
+
+func (e lateError) Error() string {
+	return fmt.Sprintf("it did not answer %s within %v", e.question, e.limit)
+}
+
 // ask runs a program with arguments that make it answer and exit, and returns
 // what it wrote. It never waits longer than limit and stuckTime, whatever the
 // program does.
@@ -68,12 +78,12 @@ func ask(ctx context.Context, limit time.Duration, program string, args ...strin
 		select {
 		case <-over:
 		case <-stuck.C:
-			return "", fmt.Errorf("it did not answer %s within %v: %w", args[0], limit, stuckError{over})
+			return "", fmt.Errorf("%w: %w", lateError{args[0], limit}, stuckError{over})
 		}
 	}
 	switch {
 	case ctx.Err() != nil && errors.Is(ctx.Err(), context.DeadlineExceeded):
-		return "", fmt.Errorf("it did not answer %s within %v", args[0], limit)
+		return "", lateError{args[0], limit}
 	case err != nil:
 		return out.String(), err
 	}

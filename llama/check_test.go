@@ -3,6 +3,7 @@
 package llama
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"strings"
@@ -67,37 +68,39 @@ func TestUsage(t *testing.T) {
 	}
 }
 
-// Placed on a GPU means computing on it.
+// Placed on a GPU means computing on it, and on several on each.
 func TestStartOnGPU(t *testing.T) {
-	const cpu, gpu, silent = "computes on the CPU", "computes on a GPU", "says nothing"
-	hook := func(on, known bool) func(int) (bool, bool) {
-		return func(pid int) (bool, bool) { return on && pid > 0, known }
-	}
+	const cpu, gpu, one, amx, strange, silent = "computes on the CPU", "computes on a GPU", "computes on one of two", "computes in matrix units", "computes somewhere", "says nothing"
+	const onCPU = "placed on CUDA0, but computes on the CPU"
 	for _, c := range []struct {
 		name   string
 		layers int
-		hook   func(int) (bool, bool)
-		ok     bool
+		split  []int // for two
+		refuse string
 	}{
-		{gpu, 7, nil, true},
-		{gpu, 7, hook(false, true), true}, // the report is proof enough
-		{cpu, 7, nil, false},
-		{cpu, -1, hook(false, false), false},
-		{cpu, 7, hook(false, true), false},
-		{cpu, 7, hook(true, true), true},
-		{cpu, 0, nil, true}, // no layer was to go there
-		{silent, 7, nil, true},
-		{silent, 7, hook(false, false), true},
-		{silent, 7, hook(false, true), false},
+		{gpu, 7, nil, ""},
+		{cpu, 7, nil, onCPU},
+		{cpu, -1, nil, onCPU},
+		{cpu, 0, nil, ""}, // no layer was to go there
+		{amx, 7, nil, onCPU},
+		{strange, 7, nil, ""},
+		{silent, 7, nil, ""},
+		{one, 7, []int{3, 4}, "placed on CUDA0, CUDA1, but puts nothing on CUDA1"},
+		{one, 7, []int{7, 0}, ""},
+		{one, 7, []int{0, 7}, "puts nothing on CUDA1"},
+		{cpu, 7, []int{3, 4}, "placed on CUDA0, CUDA1, but computes on the CPU"},
 	} {
 		s := fakeSpec(t, c.name)
-		s.Devices, s.GPULayers, s.OnGPU = []string{"CUDA0"}, c.layers, c.hook
+		s.Devices, s.GPULayers, s.Split = []string{"CUDA0"}, c.layers, c.split
+		if c.split != nil {
+			s.Devices = append(s.Devices, "CUDA1")
+		}
 		p, err := fakeServer(t).Start(t.Context(), s)
-		if (err == nil) != c.ok {
+		if (err == nil) != (c.refuse == "") {
 			t.Errorf("%+v: %v", c, err)
 		}
 		if err != nil {
-			if !errors.Is(err, ErrEngine) || !strings.Contains(err.Error(), "placed on CUDA0, but computes on the CPU") {
+			if !errors.Is(err, ErrEngine) || !strings.Contains(err.Error(), c.refuse) {
 				t.Errorf("%+v: %v", c, err)
 			}
 			continue
@@ -109,5 +112,35 @@ func TestStartOnGPU(t *testing.T) {
 		if err := p.Stop(t.Context()); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// Whoever starts an engine knows its process before it is ready, also of one that
+// never is.
+func TestStarted(t *testing.T) {
+	for name, want := range map[string]int{"": 1, "dies": 1, "loads for ever": 1} {
+		s := fakeSpec(t, cmp.Or(name, "well"))
+		s.ReadyIn = 2 * time.Second
+		var pids []int
+		s.Started = func(pid int) {
+			pids = append(pids, pid)
+			if name != "dies" && syscall.Kill(pid, 0) != nil {
+				t.Errorf("%q: there is no process %d", name, pid)
+			}
+		}
+		p, err := fakeServer(t).Start(t.Context(), s)
+		if len(pids) != want || (err == nil) != (name == "") || err == nil && pids[0] != p.PID() {
+			t.Errorf("%q: %v, %v", name, pids, err)
+		}
+		if err == nil {
+			if err := p.Stop(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	s := fakeSpec(t, "never")
+	s.Started = func(int) { t.Error("there is no engine") }
+	if _, err := (Engine{Server: "/nonexistent"}).Start(t.Context(), s); err == nil {
+		t.Error("it started")
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"relay/llama/gguf"
 )
 
 // An endpoint is where an engine listens: on a socket, or where there are none
@@ -20,10 +22,6 @@ type endpoint struct {
 // the model.
 const checkpoints = 4
 
-// maxEmbedBatch is how long a text to embed may be at most, in tokens: the
-// engine must take it in one batch, for which it reserves memory.
-const maxEmbedBatch = 8192
-
 // arguments is the command line of an engine. Nothing that matters is left to
 // the engine's defaults: they change, and some of them take memory.
 func (e Engine) arguments(s Spec, at endpoint) ([]string, error) {
@@ -31,12 +29,10 @@ func (e Engine) arguments(s Spec, at endpoint) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	batched := false
 	for _, a := range own {
 		if !e.flags[a.name] {
 			return nil, fmt.Errorf("%w: this engine, %v, has no %s", ErrArgument, e, a.name)
 		}
-		batched = batched || a.name == "-ub" || a.name == "--ubatch-size"
 	}
 	var args []string
 	add := func(words ...string) { args = append(args, words...) }
@@ -59,7 +55,7 @@ func (e Engine) arguments(s Spec, at endpoint) ([]string, error) {
 	}
 	add("--ctx-size", strconv.Itoa(s.Context*slots), "--parallel", strconv.Itoa(slots))
 	where("--fit", "off")
-	where("--cache-ram", strconv.Itoa(s.CacheMiB))
+	where("--cache-ram", "0")
 	where("--ctx-checkpoints", strconv.Itoa(checkpoints))
 	if unmapped(s) {
 		_ = where("--load-mode", "none") || where("--no-mmap")
@@ -96,12 +92,12 @@ func (e Engine) arguments(s Spec, at endpoint) ([]string, error) {
 	case KindRerank:
 		add("--reranking")
 	}
-	if (s.Kind == KindEmbed || s.Kind == KindRerank) && !batched {
-		batch := strconv.Itoa(min(s.Context, maxEmbedBatch))
-		add("--batch-size", batch, "--ubatch-size", batch)
-	}
 	for _, a := range own {
 		add(a.words()...)
+	}
+	if s.Kind == KindEmbed || s.Kind == KindRerank { // The last one counts.
+		batch, ubatch := gguf.Batch(gguf.Kind(s.Kind), s.Context, s.Args)
+		add("--batch-size", strconv.Itoa(batch), "--ubatch-size", strconv.Itoa(ubatch))
 	}
 	return args, nil
 }

@@ -97,7 +97,9 @@ const toolTime = 8 * time.Second
 // Look looks at the devices now: the GPUs of the list in its order, then those
 // that are there and cannot be used, and host memory last. Which memory is in
 // use, and by whom, it asks the makers' tools, in well under a second where they
-// work. troubles are tools that are there and do not work, a sentence part each.
+// work; one that does not answer in its time is left alone for a minute. troubles are
+// tools that are there and do not work, a sentence part each, in any order. They come
+// back only when they are others than at the last look.
 func (l Listing) Look(ctx context.Context, own Own) (devices []Device, troubles []string) {
 	host := HostDevice()
 	p := gpu.Probe{
@@ -118,18 +120,7 @@ func (l Listing) Look(ctx context.Context, own Own) (devices []Device, troubles 
 	for i, t := range troubles {
 		troubles[i] = printable(t, 200)
 	}
-	return append(devices, host), troubles
-}
-
-// Devices lists and looks at once: GPUs first, host memory last. Without a GPU
-// there is host memory alone.
-func (e Engine) Devices(ctx context.Context, own Own) ([]Device, error) {
-	l, err := e.List(ctx, Listing{})
-	if err != nil {
-		return nil, err
-	}
-	devices, _ := l.Look(ctx, own)
-	return devices, nil
+	return append(devices, host), l.tools.news(troubles)
 }
 
 // tegra says whether this is one of NVIDIA's systems on a chip, whose GPU has no

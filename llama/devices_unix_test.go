@@ -97,6 +97,51 @@ func TestDevicesBesideAHangingTool(t *testing.T) {
 	}
 }
 
+// A tool that did not answer in its time is left alone for a minute, and its trouble
+// is told once.
+func TestDevicesLeaveAToolAlone(t *testing.T) {
+	asked := filepath.Join(t.TempDir(), "asked")
+	fakeTools(t, map[string]string{"nvidia-smi": `echo x >> '` + asked + `'; exec sleep 600`})
+	l := listing(t, oneCUDA)
+	now := time.Now()
+	l.tools.now = func() time.Time { return now }
+	look := func(troubles, questions int) {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		devices, got := l.Look(ctx, Own{})
+		if len(devices) != 2 || devices[0].ForeignKnown || !devices[0].Known {
+			t.Errorf("%+v", devices)
+		}
+		if len(got) != troubles {
+			t.Errorf("troubles: %q", got)
+		}
+		if data, err := os.ReadFile(asked); err != nil || strings.Count(string(data), "x") != questions {
+			t.Errorf("asked: %q %v, want %d", data, err, questions)
+		}
+	}
+	look(1, 1)
+	now = now.Add(restTime - 1)
+	look(0, 1)
+	now = now.Add(1)
+	look(0, 2) // and it is the same trouble
+	fakeTools(t, map[string]string{"nvidia-smi": "echo 'no permission'; exit 1"})
+	now = now.Add(restTime)
+	for _, troubles := range []int{1, 0} {
+		if _, got := l.Look(t.Context(), Own{}); len(got) != troubles {
+			t.Errorf("another trouble: %q", got)
+		}
+	}
+	fakeTools(t, map[string]string{"nvidia-smi": "echo '0, GPU-9a8b7c6d, [N/A], 12288, 3000, 9100, NVIDIA GeForce RTX 3060'"})
+	if devices, got := l.Look(t.Context(), Own{}); len(got) != 0 || !devices[0].ForeignKnown {
+		t.Errorf("it works: %+v, %q", devices, got)
+	}
+	fakeTools(t, map[string]string{"nvidia-smi": "echo 'no permission'; exit 1"})
+	if _, got := l.Look(t.Context(), Own{}); len(got) != 1 {
+		t.Errorf("it fails again: %q", got)
+	}
+}
+
 // Without an engine, and with one for the CPU, the GPUs that are there are shown
 // with the reason.
 func TestDevicesThatNoEngineCanUse(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -15,8 +16,15 @@ import (
 // forbidden is what tryForbidden is told: files that it must not get at, what
 // it may have, and who to attack.
 type forbidden struct {
-	Secret, Model, Box, Run, Control, Abstract, TCP string
-	Relay                                           int
+	Secret, Model, Notes, Box, Run, Control, Abstract, Datagrams, TCP string
+	Relay                                                             int
+	// Devices are those of GPUs.
+	Devices []string
+	// Filtered: only what reaches processes is tried, behind the filter alone, as
+	// on a kernel whose Landlock does not know of signals.
+	Filtered bool
+	// Spared are the capabilities that it may have.
+	Spared uint64
 }
 
 // tryForbidden does all that a hostile engine would do, and reports for each
@@ -33,6 +41,14 @@ func tryForbidden(args []string) int {
 			result[name] = err.Error()
 		}
 	}
+	if f.Filtered {
+		runtime.LockOSThread()
+		if err := errors.Join(unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), restrictSyscalls()); err != nil {
+			return 2
+		}
+		tryProcesses(f.Relay, try)
+		return boolCode(json.NewEncoder(os.Stdout).Encode(result) == nil)
+	}
 	read := func(path string) error { _, err := os.ReadFile(path); return err }
 	write := func(path string) error { return os.WriteFile(path, []byte("x"), 0o600) }
 	list := func(path string) error { _, err := os.ReadDir(path); return err }
@@ -41,11 +57,28 @@ func tryForbidden(args []string) int {
 	try("ok: read the model", read(f.Model))
 	try("ok: write in its folder", write(filepath.Join(f.Box, "file")))
 	try("ok: read in its folder", read(filepath.Join(f.Box, "file")))
+	try("ok: list its folder", list(f.Box))
+	try("ok: write the file that it may", write(f.Notes))
 	try("ok: read what the processor is", read("/proc/cpuinfo"))
 	l, err := net.Listen("unix", filepath.Join(f.Box, "own.sock"))
 	try("ok: listen on its socket", err)
 	if err == nil {
 		try("ok: remove its socket", l.Close())
+	}
+
+	// What a GPU's driver needs besides.
+	try("gpu: read where it is in memory", read("/proc/self/maps"))
+	try("gpu: read about its threads", list("/proc/thread-self"))
+	try("gpu: keep its own part of /proc", heldFolder())
+	try("gpu: read what devices there are", read("/proc/devices"))
+	try("gpu: read the kernel's settings", read("/proc/sys/vm/mmap_min_addr"))
+	try("gpu: list the classes of devices", list("/sys/class"))
+	for _, path := range f.Devices {
+		h, err := os.OpenFile(path, os.O_RDWR, 0)
+		if err == nil {
+			_ = h.Close()
+		}
+		try("gpu: open "+path, err)
 	}
 
 	// Files.
@@ -77,6 +110,13 @@ func tryForbidden(args []string) int {
 	try("open a secret's mode", os.Chmod(f.Secret, 0o666))
 	try("change a secret's owner", os.Chown(f.Secret, 1, 1))
 	try("mark a secret", unix.Setxattr(f.Secret, "user.x", []byte("x"), 0))
+
+	// Powers.
+	try("have a capability", capabilities(f.Spared))
+	if os.Geteuid() == 0 { // others may not change theirs, and gain nothing by it behind no_new_privs
+		try("have a capability in its bounding set", bounding(f.Spared))
+	}
+	try("put itself before others", unix.Setpriority(unix.PRIO_PROCESS, 0, -5))
 
 	// Programs.
 	try("run a shell", exec.Command("/bin/sh", "-c", "true").Run())
@@ -110,17 +150,31 @@ func tryForbidden(args []string) int {
 	try("connect to a port", dial("tcp", f.TCP))
 	try("connect to relay's control socket", dial("unix", f.Control))
 	try("connect to an abstract socket", dial("unix", f.Abstract))
+	try("send a datagram by a pair", func() error {
+		pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_DGRAM, 0)
+		if err == nil {
+			err = errors.Join(unix.Sendto(pair[0], []byte("x"), 0, &unix.SockaddrUnix{Name: f.Datagrams}), unix.Close(pair[0]), unix.Close(pair[1]))
+		}
+		return err
+	}())
 	_, _, errno := unix.Syscall(unix.SYS_IO_URING_SETUP, 1, 0, 0)
 	try("use io_uring", errnoErr(errno))
 
 	// Other processes, and the kernel.
-	try("signal relay", unix.Kill(f.Relay, unix.SIGURG))
+	tryProcesses(f.Relay, try)
 	try("read relay's environment", read("/proc/"+strconv.Itoa(f.Relay)+"/environ"))
 	try("read relay's command line", read("/proc/"+strconv.Itoa(f.Relay)+"/cmdline"))
+	try("read relay's status", read("/proc/"+strconv.Itoa(f.Relay)+"/status"))
+	try("list relay's files", list("/proc/"+strconv.Itoa(f.Relay)+"/fd"))
+	try("list all processes", list("/proc"))
+	try("read the first process's command line", read("/proc/1/cmdline"))
+	try("read a command line by its own folder", read("/proc/self/../"+strconv.Itoa(f.Relay)+"/cmdline"))
+	try("list the kernel's own files", list("/sys/kernel"))
 	try("trace relay", unix.PtraceSeize(f.Relay))
 	_, err = unix.ProcessVMReadv(f.Relay, []unix.Iovec{{}}, []unix.RemoteIovec{{}}, 0)
 	try("read relay's memory", err)
 	try("make a namespace", unix.Unshare(unix.CLONE_NEWUSER))
+	try("start in a namespace", startIn(unix.CLONE_NEWUSER))
 	try("mount", unix.Mount("none", f.Box, "no-such-filesystem", 0, "")) // which would be ENODEV
 	_, _, errno = unix.Syscall(unix.SYS_BPF, 0, 0, 0)
 	try("load a program into the kernel", errnoErr(errno))
@@ -131,6 +185,55 @@ func tryForbidden(args []string) int {
 	}
 	try("dump core", err)
 	return boolCode(json.NewEncoder(os.Stdout).Encode(result) == nil)
+}
+
+// heldFolder fails where no open descriptor holds the process's folder in /proc,
+// which Landlock would no longer know once the kernel has dropped it.
+func heldFolder() error {
+	const fds = "/proc/self/fd"
+	entries, err := os.ReadDir(fds)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if at, err := os.Readlink(filepath.Join(fds, e.Name())); err == nil && at == "/proc/"+strconv.Itoa(os.Getpid()) {
+			return nil
+		}
+	}
+	return errors.New("nothing holds it")
+}
+
+// errNoPower is what there is instead of a capability.
+var errNoPower = errors.New("none permitted")
+
+// capabilities fails where the thread has, or can come by, no capability but those in spared.
+func capabilities(spared uint64) error {
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var have [2]unix.CapUserData
+	if err := unix.Capget(&header, &have[0]); err != nil {
+		return err
+	}
+	var all uint64
+	for i, h := range have {
+		all |= uint64(h.Effective|h.Permitted|h.Inheritable) << (32 * i)
+	}
+	if all&^spared == 0 {
+		return errNoPower
+	}
+	return nil
+}
+
+// bounding fails where the bounding set is empty but for those in spared.
+func bounding(spared uint64) error {
+	for c := uintptr(0); ; c++ {
+		in, err := unix.PrctlRetInt(unix.PR_CAPBSET_READ, c, 0, 0, 0)
+		if err != nil {
+			return errNoPower
+		}
+		if in == 1 && spared>>c&1 == 0 {
+			return nil
+		}
+	}
 }
 
 func errnoErr(e unix.Errno) error {

@@ -109,6 +109,15 @@ func fakeEngine(args []string) int {
 		fmt.Fprintln(os.Stderr, "0.00.001.000 I load_tensors:        CUDA0 model buffer size =   100.00 MiB")
 		fmt.Fprintln(os.Stderr, "0.00.001.000 I llama_kv_cache:      CUDA0 KV buffer size =    20.00 MiB")
 		fmt.Fprintln(os.Stderr, "0.00.001.000 I sched_reserve:        CPU compute buffer size =    5.00 MiB")
+	case "computes on one of two":
+		fmt.Fprintln(os.Stderr, "0.00.001.000 I load_tensors: offloaded 7/7 layers to GPU")
+		fmt.Fprintln(os.Stderr, "0.00.001.000 I load_tensors:        CUDA0 model buffer size =   100.00 MiB")
+		fmt.Fprintln(os.Stderr, "0.00.001.000 I load_tensors:        CUDA1 model buffer size =     0.00 MiB")
+	case "computes in matrix units":
+		fmt.Fprintln(os.Stderr, "0.00.001.000 I load_tensors: offloaded 7/7 layers to GPU")
+		fmt.Fprintln(os.Stderr, "0.00.001.000 I load_tensors:          AMX model buffer size =   100.00 MiB")
+	case "computes somewhere":
+		fmt.Fprintln(os.Stderr, "0.00.001.000 I load_tensors:       Abacus model buffer size =   100.00 MiB")
 	case "stubborn":
 		signal.Ignore(syscall.SIGTERM)
 	}

@@ -98,8 +98,35 @@ func TestReport(t *testing.T) {
 	if r.layers != 7 || r.offloaded != 5 || fmt.Sprint(r.buffers) != fmt.Sprint(want) {
 		t.Errorf("%+v", r)
 	}
-	if !(Report{Buffers: r.buffers}).GPU() || (Report{Buffers: []Buffer{want[0], want[2]}}).GPU() {
+	gpus := []string{"CUDA0"}
+	if !(Report{Devices: gpus, Buffers: r.buffers}).GPU() || (Report{Devices: gpus, Buffers: []Buffer{want[0], want[2]}}).GPU() || (Report{Buffers: r.buffers}).GPU() {
 		t.Error("it does not tell a GPU's memory from the host's")
+	}
+}
+
+// Which memory a buffer is in goes by the devices that the engine was started with.
+func TestReportUsed(t *testing.T) {
+	for _, c := range []struct{ device, buffer, want string }{
+		{"CUDA0", "CUDA0", "CUDA0"},
+		{"CUDA1", "CUDA10", HostID},
+		{"CUDA0", "CUDA_Host", HostID},
+		{"CUDA0", "AMX", HostID},
+		{"", "AMX", HostID},
+		{"CUDA0", "CPU_REPACK", HostID},
+		{"MTL0", "MTL0_Mapped", "MTL0"},
+		{"MTL0", "MTL0_Private", "MTL0"},
+		{"HTP0", "HTP0-REPACK", "HTP0"},
+		{"GPUOpenCL", "OpenCL", "GPUOpenCL"},
+		{"GPUOpenCL", "OpenCL_Host", HostID},
+		{"CUDA0", "Vulkan0", HostID},
+	} {
+		r := Report{Devices: []string{c.device}, Buffers: []Buffer{{Device: c.buffer, Model: 1, Context: 2, Compute: 4}}}
+		if c.device == "" {
+			r.Devices = nil
+		}
+		if used := r.Used(); len(used) != 1 || used[c.want] != 7 || r.GPU() != (c.want != HostID) {
+			t.Errorf("%+v: %v", c, used)
+		}
 	}
 }
 

@@ -2,36 +2,40 @@ package llama
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
-// checkPlacement fails where layers were to go to GPUs and none did: llama.cpp
-// goes on without a GPU that it cannot use. What the engine reports counts, and
-// where it does not report weights on one, whether its process holds memory of
-// a GPU. Where neither can be known, it is believed.
+// checkPlacement fails where layers were to go to GPUs and did not: llama.cpp goes
+// on without a GPU that it cannot use. Where Split says how many layers go to each,
+// there must be weights on each of those that get some. What the engine reports
+// counts; where that does not tell, it is believed.
 func (p *Process) checkPlacement(s Spec) error {
 	if len(s.Devices) == 0 || s.GPULayers == 0 {
 		return nil
 	}
 	r := p.Report()
-	if r.GPU() {
-		return nil
-	}
-	said := len(r.Buffers) > 0
-	if s.OnGPU != nil {
-		on, known := s.OnGPU(p.PID())
-		if on {
-			return nil
+	on := r.weighed()
+	var without []string
+	for i, n := range s.Split {
+		if n > 0 && !slices.Contains(on, s.Devices[i]) {
+			without = append(without, s.Devices[i])
 		}
-		said = said || known
 	}
-	if !said {
+	switch {
+	case len(on) > 0 && len(without) == 0:
+		return nil
+	case len(r.Buffers) == 0 || r.strange():
 		p.log.Warn("engine does not say where it computes", "model", s.Name, "devices", s.Devices)
 		return nil
 	}
+	where := "computes on the CPU"
+	if len(on) > 0 {
+		where = "puts nothing on " + strings.Join(without, ", ")
+	}
 	why := p.journal.cause()
 	if why == "" {
-		why = "it put no layers on a GPU"
+		why = "it does not say why"
 	}
-	return fmt.Errorf("%w: placed on %s, but computes on the CPU: %s", ErrEngine, strings.Join(s.Devices, ", "), why)
+	return fmt.Errorf("%w: placed on %s, but %s: %s", ErrEngine, strings.Join(s.Devices, ", "), where, why)
 }

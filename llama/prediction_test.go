@@ -3,8 +3,11 @@
 package llama
 
 import (
+	"cmp"
+	"encoding/json"
 	"net/http"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 
@@ -27,32 +30,55 @@ func randomModel(t testing.TB, m gguftest.Random) string {
 	return path
 }
 
-// fill has every slot of an engine read a prompt that leaves room for a few
-// tokens of an answer.
-func fill(t testing.TB, p *Process, context, slots int) {
+// fill has an engine take all the memory that it may: every slot reads a prompt
+// that leaves room for a few tokens of an answer; of a model that embeds or
+// reranks, one text fills its batch.
+func fill(t testing.TB, p *Process, s Spec) {
 	t.Helper()
 	before, err := p.Timings(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	var wg sync.WaitGroup
-	for slot := range slots {
-		wg.Go(func() {
-			ids := make([]int, context-8)
-			for i := range ids {
-				ids[i] = 300 + (i*7+slot)%700
-			}
-			// What a random model says may be no text, and then is an error.
-			_, _, err := p.ask(t.Context(), http.MethodPost, "/completion", map[string]any{"prompt": ids, "n_predict": 4, "ignore_eos": true, "id_slot": slot})
-			if err != nil {
-				t.Error(err)
-			}
-		})
+	ids := func(n, first int) []int {
+		list := make([]int, n)
+		for i := range list {
+			list[i] = 300 + (i*7+first)%700
+		}
+		return list
 	}
-	wg.Wait()
+	ask := func(path string, body map[string]any) []byte {
+		status, answer, err := p.ask(t.Context(), http.MethodPost, path, body)
+		if err != nil || s.Kind != KindChat && status != http.StatusOK { // What a random model says may be no text, and then is an error.
+			t.Errorf("%s: %d %v %.200s", path, status, err, answer)
+		}
+		return answer
+	}
+	_, batch := gguf.Batch(gguf.Kind(s.Kind), s.Context, s.Args)
+	want := batch - 16
+	switch s.Kind {
+	case KindEmbed:
+		ask("/v1/embeddings", map[string]any{"input": ids(want, 0)})
+	case KindRerank:
+		const text, words = " and", 100
+		var made struct{ Tokens []int }
+		if err := json.Unmarshal(ask("/tokenize", map[string]any{"content": strings.Repeat(text, words)}), &made); err != nil || len(made.Tokens) == 0 {
+			t.Fatalf("%v %v", made, err)
+		}
+		want -= want % (2 * len(made.Tokens) / words)
+		ask("/v1/rerank", map[string]any{"query": "a", "documents": []string{strings.Repeat(text, (batch-16)*words/len(made.Tokens))}})
+	default:
+		want = s.Slots * (s.Context - 8)
+		var wg sync.WaitGroup
+		for slot := range s.Slots {
+			wg.Go(func() {
+				ask("/completion", map[string]any{"prompt": ids(s.Context-8, slot), "n_predict": 4, "ignore_eos": true, "id_slot": slot})
+			})
+		}
+		wg.Wait()
+	}
 	after, err := p.Timings(t.Context())
-	if got := after.PromptTokens - before.PromptTokens; err != nil || got < uint64(slots*(context-8)) {
-		t.Fatalf("it read %d tokens of the prompts, %v", got, err)
+	if got := after.PromptTokens - before.PromptTokens; err != nil || got < uint64(want) {
+		t.Fatalf("it read %d tokens of the prompts, not %d, %v", got, want, err)
 	}
 }
 
@@ -71,7 +97,11 @@ func TestPrediction(t *testing.T) {
 	experts := llama
 	experts.Layers, experts.FeedForward, experts.Experts, experts.Used = 8, 1024, 8, 2
 	window := wide
-	window.Arch, window.Window, window.Vocab = "gemma3", 256, 32000
+	window.Arch, window.Window, window.Vocab, window.Layers, window.Type = "gemma3", 256, 32000, 6, gguftest.F16
+	embeds, encodes := llama, gguftest.Random{Arch: "bert", Type: gguftest.Q8_0, Layers: 12, Width: 768, KVWidth: 768, HeadWidth: 64, FeedForward: 3072, Vocab: 32000, Train: 2048, Pooling: 1}
+	embeds.Pooling = 3
+	reranks := encodes
+	reranks.Pooling = 4
 	for _, c := range []struct {
 		name  string
 		model gguftest.Random
@@ -81,24 +111,28 @@ func TestPrediction(t *testing.T) {
 		{"q8_0", llama, gguf.Serving{Context: 512, Slots: 1}, false},
 		{"q4_0", of(llama, gguftest.Q4_0), gguf.Serving{Context: 512, Slots: 2}, false},
 		{"experts", experts, gguf.Serving{Context: 512, Slots: 1}, false},
-		{"window", window, gguf.Serving{Context: 1024, Slots: 2}, false},
-		{"f16", of(llama, gguftest.F16), gguf.Serving{Context: 512, Slots: 6}, true},
+		{"window", window, gguf.Serving{Context: 768, Slots: 2}, false},
+		{"embeds", embeds, gguf.Serving{Kind: gguf.KindEmbed, Context: 512, Slots: 1}, false},
+		{"encodes", encodes, gguf.Serving{Context: 512, Slots: 2}, false},
+		{"reranks", reranks, gguf.Serving{Context: 512, Slots: 1}, false},
+		{"chats, and is to embed", llama, gguf.Serving{Kind: gguf.KindEmbed, Context: 2048, Slots: 1, Args: []string{"-b", "1024", "--pooling", "mean"}}, true},
+		{"encodes long texts", encodes, gguf.Serving{Context: 1536, Slots: 1}, true},
+		{"f16", of(llama, gguftest.F16), gguf.Serving{Context: 512, Slots: 3}, true},
 		{"q4_0, mapped", of(llama, gguftest.Q4_0), gguf.Serving{Context: 512, Slots: 1, Args: []string{"--no-repack"}}, true},
-		{"q4_K", of(llama, gguftest.Q4_K), gguf.Serving{Context: 1024, Slots: 1}, true},
-		{"no groups", wide, gguf.Serving{Context: 2048, Slots: 2}, true},
+		{"q4_K", of(llama, gguftest.Q4_K), gguf.Serving{Context: 512, Slots: 1}, true},
+		{"no groups", wide, gguf.Serving{Context: 768, Slots: 2}, true},
 		{"experts, q4_0", of(experts, gguftest.Q4_0), gguf.Serving{Context: 1024, Slots: 1}, true},
-		{"window, q4_0", of(window, gguftest.Q4_0), gguf.Serving{Context: 1536, Slots: 1}, true},
-		{"window, whole, in q8_0", window, gguf.Serving{Context: 1024, Slots: 1, Args: []string{"--swa-full", "-ctk", "q8_0", "-ctv=q8_0", "-fa", "on"}}, true},
-		{"large batches", llama, gguf.Serving{Context: 2048, Slots: 1, Args: []string{"-ub", "2048"}}, true},
-		{"no flash attention", llama, gguf.Serving{Context: 1024, Slots: 1, Args: []string{"-fa", "off"}}, true},
-		{"prompt cache", llama, gguf.Serving{Context: 1024, Slots: 1, CacheMiB: 16}, true},
+		{"window, q4_0", of(window, gguftest.Q4_0), gguf.Serving{Context: 1024, Slots: 1}, true},
+		{"window, whole, cache in q8_0", window, gguf.Serving{Context: 768, Slots: 1, Args: []string{"--swa-full", "-ctk", "q8_0", "-ctv=q8_0", "-fa", "on"}}, true},
+		{"large batches", llama, gguf.Serving{Context: 1024, Slots: 1, Args: []string{"-ub", "1024"}}, true},
+		{"no flash attention", llama, gguf.Serving{Context: 768, Slots: 1, Args: []string{"-fa", "off"}}, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if c.long && testing.Short() {
 				t.Skip("without -short it runs")
 			}
 			s := Spec{
-				Name: "m", Model: randomModel(t, c.model), Context: c.s.Context, Slots: c.s.Slots, CacheMiB: c.s.CacheMiB, Args: c.s.Args,
+				Name: "m", Model: randomModel(t, c.model), Context: c.s.Context, Slots: c.s.Slots, Args: c.s.Args,
 				Threads: 1, RunDir: filepath.Join(t.TempDir(), "run"),
 			}
 			h, err := gguf.Read(s.Model)
@@ -109,8 +143,9 @@ func TestPrediction(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			s.Kind = Kind(cmp.Or(c.s.Kind, h.Kind))
 			p := start(t, e, s)
-			fill(t, p, s.Context, s.Slots)
+			fill(t, p, s)
 			used, err := p.Usage()
 			if err != nil {
 				t.Fatal(err)
@@ -126,8 +161,9 @@ func TestPrediction(t *testing.T) {
 			for _, b := range p.Report().Buffers {
 				kv += b.Context
 			}
-			// What the engine has for its answers is counted with it: 125 KiB for a slot.
-			if d := float64(kv) - float64(m.KV); d < 0 || d > float64(s.Slots<<17) {
+			// What the engine has for its answers is counted with it: 125 KiB for a slot,
+			// and of a model that embeds a vector.
+			if d := float64(kv) - float64(m.KV); d < 0 || d > float64(s.Slots*136<<10) {
 				t.Errorf("the cache is predicted with %d bytes, the engine says %d", m.KV, kv)
 			}
 		})

@@ -29,6 +29,7 @@ const (
 type Process struct {
 	name    string
 	kind    Kind
+	devices []string
 	metrics bool // whether the engine was asked to keep counters
 	client  *client
 	journal *journal
@@ -55,7 +56,7 @@ func newProcess(s Spec, at endpoint, place socketPlace, file *logFile) *Process 
 		log = slog.New(slog.DiscardHandler)
 	}
 	return &Process{
-		name: s.Name, kind: s.Kind, client: newClient(at, max(1, s.Slots)), journal: newJournal(file), log: log, place: place,
+		name: s.Name, kind: s.Kind, devices: s.Devices, client: newClient(at, max(1, s.Slots)), journal: newJournal(file), log: log, place: place,
 		done: make(chan struct{}),
 	}
 }
@@ -243,7 +244,7 @@ func (p *Process) Report() Report {
 	p.mu.Lock()
 	sandbox := p.sandbox
 	p.mu.Unlock()
-	r := Report{Load: p.load, Sandbox: sandbox}
+	r := Report{Devices: p.devices, Load: p.load, Sandbox: sandbox}
 	r.Layers, r.Offloaded, r.Buffers = p.journal.facts()
 	if !r.GPU() {
 		r.Offloaded = 0 // llama.cpp also counts what it would have put on a GPU

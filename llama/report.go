@@ -3,6 +3,7 @@ package llama
 import (
 	"math"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -11,6 +12,8 @@ import (
 // Report is what an engine said about itself while it loaded, and what relay
 // measured.
 type Report struct {
+	// Devices are the GPUs that it was started with.
+	Devices []string
 	// Layers is the number of layers, the output layer counted, and Offloaded
 	// how many of them are on GPUs. Both are 0 where the engine did not say.
 	Layers, Offloaded int
@@ -35,35 +38,54 @@ type Buffer struct {
 const HostID = "RAM"
 
 // Used is the memory that the engine said it reserved, in bytes by the id of the
-// device: all that lies in host memory is HostID's. The program itself and what
-// a GPU's driver takes are not in it.
+// device: all that is not on one of the GPUs that it was started with is HostID's.
+// The program itself and what a GPU's driver takes are not in it.
 func (r Report) Used() map[string]uint64 {
 	used := map[string]uint64{}
 	for _, b := range r.Buffers {
-		id := HostID
-		if !onHost(b.Device) {
-			id = strings.TrimSuffix(b.Device, "_Mapped") // of a file, in memory that a GPU shares
-		}
-		used[id] += b.Model + b.Context + b.Compute
+		used[r.on(b.Device)] += b.Model + b.Context + b.Compute
 	}
 	return used
 }
 
 // GPU says whether the weights of at least one layer are on a GPU: the proof
 // that the model does not quietly run on the CPU.
-func (r Report) GPU() bool {
-	for _, b := range r.Buffers {
-		if b.Model > 0 && !onHost(b.Device) {
-			return true
+func (r Report) GPU() bool { return len(r.weighed()) > 0 }
+
+// weighed are the GPUs on which there are weights, in the order of Devices.
+func (r Report) weighed() (list []string) {
+	for _, id := range r.Devices {
+		if slices.ContainsFunc(r.Buffers, func(b Buffer) bool { return b.Model > 0 && r.on(b.Device) == id }) {
+			list = append(list, id)
 		}
 	}
-	return false
+	return list
 }
 
-// onHost says whether a buffer of this name is host memory: CPU, CPU_Mapped,
-// CPU_REPACK, and the host memory that GPUs can reach, such as CUDA_Host.
-func onHost(device string) bool {
-	return device == "CPU" || strings.HasPrefix(device, "CPU_") || strings.HasSuffix(device, "_Host")
+// strange says whether there are weights in a buffer that is neither on one of the
+// GPUs nor known for host memory.
+func (r Report) strange() bool {
+	return slices.ContainsFunc(r.Buffers, func(b Buffer) bool { return b.Model > 0 && r.on(b.Device) == HostID && !onHost(b.Device) })
+}
+
+// on is the id of the device on which a buffer of this name is. What a backend adds
+// says how: CUDA0_Split, MTL0_Mapped, HTP0-REPACK; CUDA_Host is host memory that it
+// reaches.
+func (r Report) on(buffer string) string {
+	for _, id := range r.Devices {
+		// OpenCL calls its device GPUOpenCL and its buffers OpenCL.
+		how, ok := strings.CutPrefix(buffer, strings.TrimPrefix(id, "GPU"))
+		if ok && how != "_Host" && (how == "" || how[0] == '_' || how[0] == '-') {
+			return id
+		}
+	}
+	return HostID
+}
+
+// onHost says whether a buffer of this name is host memory for sure: CPU, CPU_Mapped,
+// CPU_REPACK, AMX, and what GPUs can reach, such as CUDA_Host.
+func onHost(buffer string) bool {
+	return buffer == "CPU" || strings.HasPrefix(buffer, "CPU_") || strings.HasSuffix(buffer, "_Host") || buffer == "AMX" || buffer == "BLAS"
 }
 
 var (

@@ -34,12 +34,14 @@ type SandboxStatus struct {
 	// Network: the engine has its own listening socket and can open no other,
 	// nor reach any, on this machine or elsewhere.
 	Network bool `json:"network"`
+	// Processes: the engine can signal, slow down and look into no other process.
+	Processes bool `json:"processes"`
 	// Text is one sentence for people.
 	Text string `json:"text"`
 }
 
 // Full says whether nothing of the sandbox is missing.
-func (s SandboxStatus) Full() bool { return s.Files && s.Network }
+func (s SandboxStatus) Full() bool { return s.Files && s.Network && s.Processes }
 
 // ProbeSandbox says what sandbox this machine can apply. It changes nothing.
 func ProbeSandbox() SandboxStatus { return probeSandbox() }

@@ -18,6 +18,9 @@ import (
 // versions before it let them be truncated.
 const leastLandlock = 3
 
+// signalLandlock is the oldest Landlock that keeps signals from other programs.
+const signalLandlock = 6
+
 func probeSandbox() SandboxStatus {
 	abi, err := ll.LandlockGetABIVersion()
 	if err != nil {
@@ -26,41 +29,53 @@ func probeSandbox() SandboxStatus {
 	return describeSandbox(abi, seccompWorks(), 0)
 }
 
-// describeSandbox is the status of a sandbox with that much in force.
+// describeSandbox is the status of a sandbox with that much in force. Landlock
+// knows of signals only since its version 6 and of limits and turns not at all:
+// the filter keeps these, and Landlock keeps what is in /proc.
 func describeSandbox(abi int, seccomp bool, port int) SandboxStatus {
-	s := SandboxStatus{Files: abi >= leastLandlock, Network: seccomp && port == 0}
+	s := SandboxStatus{Files: abi >= leastLandlock, Network: seccomp && port == 0, Processes: seccomp && abi > 0}
+	others := "signal and slow down this user's other programs"
+	if abi >= signalLandlock {
+		others = "slow down this user's other programs"
+	}
 	switch {
 	case s.Full():
-		s.Text = fmt.Sprintf("engines read only their own files and open no connections (Landlock %d, seccomp)", abi)
+		s.Text = fmt.Sprintf("engines read only their own files, open no connections and reach no other program (Landlock %d, seccomp)", abi)
+	case s.Files && port != 0:
+		s.Text = fmt.Sprintf("engines read only their own files (Landlock %d) and listen on one port, but can %s", abi, others)
 	case s.Files:
-		s.Text = fmt.Sprintf("engines read only their own files (Landlock %d), but can open connections: this kernel has no seccomp filters for them", abi)
-		if port != 0 {
-			s.Text = fmt.Sprintf("engines read only their own files (Landlock %d) and listen on one port", abi)
-		}
+		s.Text = fmt.Sprintf("engines read only their own files (Landlock %d), but can open connections and %s: this kernel has no seccomp filters for them",
+			abi, others)
+	case s.Network && abi > 0:
+		s.Text = fmt.Sprintf("engines open no connections and reach no other program (seccomp), but files are guarded only in part: this kernel has Landlock %d, %d is needed",
+			abi, leastLandlock)
 	case s.Network:
-		s.Text = "engines open no connections (seccomp), but can read this user's files: this kernel has no Landlock"
-		if abi > 0 {
-			s.Text = fmt.Sprintf("engines open no connections (seccomp), but files are guarded only in part: this kernel has Landlock %d, %d is needed", abi, leastLandlock)
-		}
+		s.Text = "engines open no connections and signal no other program (seccomp), but can read this user's files and look into its programs: this kernel has no Landlock"
 	default:
-		s.Text = "engines run with all of this user's rights: this kernel has neither Landlock nor seccomp filters"
+		s.Text = "engines run with this user's rights: this kernel has neither Landlock nor seccomp filters"
 	}
 	return s
 }
 
-// confineThread confines the calling thread and all that is started from it,
-// for good; the caller has locked it to its goroutine. The other threads of the
-// process stay free: taking them along would need them all to stop, which can
-// take seconds on a busy machine, and they run nothing but the shim. What is in
-// force is in the status, even with an error.
+// confineThread confines the calling thread and what it becomes, for good; the
+// caller has locked it to its goroutine. The other threads of the process stay
+// free: taking them along would need them all to stop, which can take seconds on
+// a busy machine, and they end when this one becomes the engine. What is in force
+// is in the status, even with an error.
 func confineThread(p policy) (SandboxStatus, error) {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return describeSandbox(0, false, p.Port), fmt.Errorf("no_new_privs: %w", err)
+	}
+	if p.GPU {
+		// Landlock knows the process's folder in /proc as long as that is in the
+		// kernel's cache. Open, it stays there; the engine inherits it.
+		_, _ = unix.Open("/proc/self", unix.O_PATH|unix.O_DIRECTORY, 0)
 	}
 	abi, err := restrictFiles(p)
 	if err != nil {
 		err = fmt.Errorf("landlock: %w", err)
 	}
+	err = errors.Join(err, dropCapabilities(p))
 	seccomp := false
 	if p.Port == 0 {
 		err2 := restrictSyscalls()
@@ -106,11 +121,12 @@ func (p policy) rules() []landlock.Rule {
 	var rules []landlock.Rule
 	may := func(access landlock.AccessFSSet, paths ...string) {
 		for _, path := range paths {
+			allowed := access
 			// Rights on folders mean nothing on a file, and are refused there.
 			if info, err := os.Stat(path); err == nil && !info.IsDir() {
-				access &= read | run | ll.AccessFSWriteFile | ll.AccessFSTruncate | ll.AccessFSIoctlDev
+				allowed &= read | run | ll.AccessFSWriteFile | ll.AccessFSTruncate | ll.AccessFSIoctlDev
 			}
-			rules = append(rules, landlock.PathAccess(access, path).IgnoreIfMissing())
+			rules = append(rules, landlock.PathAccess(allowed, path).IgnoreIfMissing())
 		}
 	}
 	may(read|run, p.Program)
@@ -134,14 +150,11 @@ func (p policy) rules() []landlock.Rule {
 	may(read|ll.AccessFSWriteFile, "/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 	if p.GPU {
 		const device = read | list | ll.AccessFSWriteFile | ll.AccessFSIoctlDev
-		for _, pattern := range []string{"/dev/nvidia*", "/dev/dri", "/dev/kfd", "/dev/dxg"} {
-			paths, err := filepath.Glob(pattern)
-			if err != nil {
-				continue // the patterns are right
-			}
-			may(device, paths...)
-		}
-		may(read|list, "/proc", "/sys", "/etc/vulkan", "/etc/OpenCL", "/usr/share/vulkan", "/usr/share/glvnd", "/usr/share/nvidia",
+		may(device, gpuDevices("/dev")...)
+		// Of /proc and /sys what is about itself, the machine and its devices.
+		may(read|list, "/proc/self", "/proc/driver", "/proc/devices", "/proc/modules", "/proc/version", "/proc/sys",
+			"/sys/devices", "/sys/class", "/sys/bus", "/sys/dev", "/sys/module", "/sys/firmware/devicetree", "/sys/kernel/mm",
+			"/etc/vulkan", "/etc/OpenCL", "/usr/share/vulkan", "/usr/share/glvnd", "/usr/share/nvidia",
 			"/usr/share/drirc.d", "/usr/share/libdrm", "/etc/drirc", "/run/opengl-driver")
 	}
 	if p.Port != 0 {

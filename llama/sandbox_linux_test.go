@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -45,10 +46,15 @@ func TestSandbox(t *testing.T) {
 	}
 	defer tcp.Close()
 	f := forbidden{
-		Secret: write(path("home", "identity.key")), Model: write(path("models", "m.gguf")),
+		Secret: write(path("home", "identity.key")), Model: write(path("models", "m.gguf")), Notes: write(path("notes", "n")),
 		Run: path("run"), Box: path("run", "box", "x"), Control: path("home", "c.sock"), Abstract: fmt.Sprintf("@relay-test-%d", os.Getpid()),
-		TCP: tcp.Addr().String(), Relay: os.Getpid(),
+		Datagrams: path("home", "d.sock"), TCP: tcp.Addr().String(), Relay: os.Getpid(),
 	}
+	datagrams, err := net.ListenPacket("unixgram", f.Datagrams)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer datagrams.Close()
 	f.Box = filepath.Dir(f.Box)
 	for _, address := range []string{f.Control, f.Abstract} {
 		l, err := net.Listen("unix", address)
@@ -57,65 +63,36 @@ func TestSandbox(t *testing.T) {
 		}
 		defer l.Close()
 	}
-	task, err := json.Marshal(f)
-	if err != nil {
-		t.Fatal(err)
-	}
-	results := func(mode SandboxMode) map[string]string {
-		o := order{
-			Args: []string{"--forbidden", string(task)}, Env: engineEnv(os.Environ(), f.Box, f.Box), Dir: f.Box,
-			Policy: policy{Mode: mode, Program: self, Read: []string{f.Model}, Write: []string{f.Box}},
-		}
-		line, err := json.Marshal(o)
-		if err != nil {
-			t.Fatal(err)
-		}
-		cmd := exec.Command(self, "engine-shim")
-		in, err := cmd.StdinPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer in.Close()
-		var events, out strings.Builder
-		cmd.Stdout, cmd.Stderr = &events, &out
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := in.Write(append(line, '\n')); err != nil {
-			t.Fatal(err)
-		}
-		if err := cmd.Wait(); err != nil {
-			t.Fatalf("%v: %s %s", err, events.String(), out.String())
-		}
-		got := map[string]string{}
-		if err := json.Unmarshal([]byte(out.String()), &got); err != nil {
-			t.Fatalf("%v: %s %s", err, events.String(), out.String())
-		}
-		return got
+	results := func(mode SandboxMode, gpu bool) map[string]string {
+		// A folder keeps its rights behind a file.
+		return inShim(t, f, policy{Mode: mode, Program: self, Read: []string{f.Model}, Write: []string{f.Notes, f.Box}, GPU: gpu})
 	}
 	before, err := os.ReadFile(f.Model)
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := results(SandboxRequire)
-	if len(got) < 50 {
-		t.Errorf("only %d things were tried", len(got))
-	}
-	for name, result := range got {
-		if needed := strings.HasPrefix(name, "ok: "); needed != (result == "done") {
-			t.Errorf("%s: %s", name, result)
-		} else if !needed && !strings.Contains(result, "permi") && !strings.Contains(result, "not implemented") &&
-			name != "dump core" && name != "link a secret" /* EXDEV is how Landlock says it */ {
-			t.Errorf("%s: not refused, but failed: %s", name, result)
-		} else if testing.Verbose() {
-			t.Logf("%s: %s", name, result)
-		}
+	for _, gpu := range []bool{false, true} {
+		t.Run(fmt.Sprintf("gpu=%v", gpu), func(t *testing.T) {
+			got := results(SandboxRequire, gpu)
+			if len(got) < 90 {
+				t.Errorf("only %d things were tried", len(got))
+			}
+			checkRefused(t, got, gpu)
+		})
 	}
 	if after, err := os.ReadFile(f.Model); err != nil || string(after) != string(before) {
 		t.Errorf("the model was changed: %q %v", after, err)
 	}
+	// The filter refuses what reaches other processes also where Landlock does not.
+	filtered := f
+	filtered.Filtered = true
+	got := inShim(t, filtered, policy{Mode: SandboxOff, Program: self})
+	if len(got) < 30 {
+		t.Errorf("only %d things were tried behind the filter alone", len(got))
+	}
+	checkRefused(t, got, false)
 	// The same without a sandbox: the test would notice.
-	open := results(SandboxOff)
+	open := results(SandboxOff, false)
 	t.Cleanup(func() {
 		for _, dir := range []string{"/tmp", "/dev/shm"} {
 			left, err := filepath.Glob(filepath.Join(dir, "relay-sandbox-test-*"))
@@ -128,20 +105,116 @@ func TestSandbox(t *testing.T) {
 		}
 	})
 	for _, name := range []string{"read a secret", "connect to a port", "connect to relay's control socket", "connect to an abstract socket",
-		"run a shell", "run what it wrote", "open a UDP socket", "write beside a secret", "signal relay", "list a folder", "truncate the model"} {
+		"run a shell", "run what it wrote", "open a UDP socket", "write beside a secret", "list a folder", "truncate the model",
+		"send a datagram by a pair", "signal relay", "signal relay by its thread", "signal relay by its group and thread", "queue a signal for relay",
+		"queue a signal for relay's thread", "signal relay by a descriptor", "have relay told of a socket", "have relay told of a socket by ioctl",
+		"limit relay", "take turns from relay", "schedule relay", "take turns on disks from relay", "share memory", "share a semaphore", "share a queue",
+		"read relay's command line", "read relay's status", "list all processes", "list relay's files", "list the kernel's own files"} {
 		if open[name] != "done" {
 			t.Errorf("without a sandbox, %s: %s", name, open[name])
 		}
+	}
+	for _, name := range []string{"have a capability", "have a capability in its bounding set", "put itself before others"} {
+		if os.Geteuid() == 0 && open[name] != "done" {
+			t.Errorf("root, without a sandbox, %s: %s", name, open[name])
+		}
+	}
+	if name := "choose relay's processors"; runtime.NumCPU() > 1 && open[name] != "done" {
+		t.Errorf("without a sandbox, %s: %s", name, open[name])
 	}
 	if open["dump core"] != "none" {
 		t.Errorf("without a sandbox it can dump core: %s", open["dump core"])
 	}
 }
 
+// checkRefused checks that what an engine needs was done, and all else refused.
+func checkRefused(t *testing.T, got map[string]string, gpu bool) {
+	t.Helper()
+	for name, result := range got {
+		needed := strings.HasPrefix(name, "ok: ") || gpu && strings.HasPrefix(name, "gpu: ")
+		if needed != (result == "done") {
+			t.Errorf("%s: %s", name, result)
+		} else if !needed && !strings.Contains(result, "permi") && !strings.Contains(result, "not implemented") &&
+			name != "dump core" && name != "link a secret" /* EXDEV is how Landlock says it */ {
+			t.Errorf("%s: not refused, but failed: %s", name, result)
+		} else if testing.Verbose() {
+			t.Logf("%s: %s", name, result)
+		}
+	}
+}
+
+// inShim is what comes of all that tryForbidden tries, started by the shim.
+func inShim(t *testing.T, f forbidden, p policy) map[string]string {
+	t.Helper()
+	task, err := json.Marshal(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	line, err := json.Marshal(order{Args: []string{"--forbidden", string(task)}, Env: engineEnv(os.Environ(), f.Box, f.Box), Dir: f.Box, Policy: p})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(p.Program, "engine-shim")
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	var events, out strings.Builder
+	cmd.Stdout, cmd.Stderr = &events, &out
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := in.Write(append(line, '\n')); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Fatalf("%v: %s %s", err, events.String(), out.String())
+	}
+	got := map[string]string{}
+	_, results, _ := strings.Cut(out.String(), "{") // behind what the shim wrote to the log
+	if err := json.Unmarshal([]byte("{"+results), &got); err != nil {
+		t.Fatalf("%v: %s %s", err, events.String(), out.String())
+	}
+	return got
+}
+
+// Root reads another user's model by a capability: that one stays, for this.
+func TestSandboxAnotherUsersModel(t *testing.T) {
+	if s := ProbeSandbox(); !s.Full() || os.Geteuid() != 0 {
+		t.Skipf("only for root in a sandbox: %s", s.Text)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	f := forbidden{
+		Model: filepath.Join(dir, "theirs", "m.gguf"), Secret: filepath.Join(dir, "theirs", "secret"), Box: filepath.Join(dir, "box"),
+		Spared: 1 << unix.CAP_DAC_READ_SEARCH, Relay: os.Getpid(),
+	}
+	const them = 12345
+	err = errors.Join(os.Mkdir(f.Box, 0o700), os.Mkdir(filepath.Dir(f.Model), 0o700), os.WriteFile(f.Model, nil, 0o600), os.WriteFile(f.Secret, nil, 0o600),
+		os.Chown(f.Model, them, them), os.Chown(f.Secret, them, them), os.Chown(filepath.Dir(f.Model), them, them))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := inShim(t, f, policy{Mode: SandboxRequire, Program: self, Read: []string{f.Model}, Write: []string{f.Box}})
+	if got["ok: read the model"] != "done" {
+		t.Errorf("it cannot read its model: %s", got["ok: read the model"])
+	}
+	for _, name := range []string{"have a capability", "have a capability in its bounding set", "read a secret", "write the model"} {
+		if !strings.Contains(got[name], "permi") {
+			t.Errorf("%s: %s", name, got[name])
+		}
+	}
+}
+
 // The filter's program, run by hand: also for calls that a Go program cannot make.
 func TestSyscallFilter(t *testing.T) {
+	const self = 4711
 	var raw []bpf.RawInstruction
-	for _, f := range syscallFilter() {
+	for _, f := range syscallFilter(self) {
 		raw = append(raw, bpf.RawInstruction{Op: f.Code, Jt: f.Jt, Jf: f.Jf, K: f.K})
 	}
 	program, ok := bpf.Disassemble(raw)
@@ -165,10 +238,27 @@ func TestSyscallFilter(t *testing.T) {
 		{"unix stream", auditArch, unix.SYS_SOCKET, unix.AF_UNIX, unix.SOCK_STREAM, unix.SECCOMP_RET_ALLOW},
 		{"unix stream, flags", auditArch, unix.SYS_SOCKET, unix.AF_UNIX, unix.SOCK_STREAM | unix.SOCK_CLOEXEC | unix.SOCK_NONBLOCK, unix.SECCOMP_RET_ALLOW},
 		{"unix datagram", auditArch, unix.SYS_SOCKET, unix.AF_UNIX, unix.SOCK_DGRAM, refused(unix.EACCES)},
+		{"unix datagram pair", auditArch, unix.SYS_SOCKETPAIR, unix.AF_UNIX, unix.SOCK_DGRAM, refused(unix.EACCES)},
 		{"inet", auditArch, unix.SYS_SOCKET, unix.AF_INET, unix.SOCK_STREAM, refused(unix.EACCES)},
 		{"inet6", auditArch, unix.SYS_SOCKET, unix.AF_INET6, unix.SOCK_DGRAM, refused(unix.EACCES)},
 		{"bind", auditArch, unix.SYS_BIND, 0, 0, unix.SECCOMP_RET_ALLOW},
 		{"connect", auditArch, unix.SYS_CONNECT, 0, 0, refused(unix.EPERM)},
+		{"kill itself", auditArch, unix.SYS_KILL, self, 9, unix.SECCOMP_RET_ALLOW},
+		{"kill its group", auditArch, unix.SYS_KILL, 0, 9, refused(unix.EPERM)},
+		{"abort", auditArch, unix.SYS_TGKILL, self, 4712, unix.SECCOMP_RET_ALLOW},
+		{"another's thread", auditArch, unix.SYS_TGKILL, 4712, 4712, refused(unix.EPERM)},
+		{"a file's owner", auditArch, unix.SYS_FCNTL, 3, unix.F_SETOWN, refused(unix.EPERM)},
+		{"a file's flags", auditArch, unix.SYS_FCNTL, 3, unix.F_SETFL, unix.SECCOMP_RET_ALLOW},
+		{"a device", auditArch, unix.SYS_IOCTL, 3, 0xc020462a, unix.SECCOMP_RET_ALLOW},
+		{"a socket's owner", auditArch, unix.SYS_IOCTL, 3, sioSetOwn, refused(unix.EPERM)},
+		{"a thread", auditArch, unix.SYS_CLONE, unix.CLONE_VM | unix.CLONE_THREAD | unix.CLONE_SIGHAND, 0, unix.SECCOMP_RET_ALLOW},
+		{"a network of its own", auditArch, unix.SYS_CLONE, unix.CLONE_NEWNET | unix.CLONE_VM, 0, refused(unix.EPERM)},
+		{"a thread, newer", auditArch, unix.SYS_CLONE3, 0, 0, refused(unix.ENOSYS)},
+		{"its processors", auditArch, unix.SYS_SCHED_SETAFFINITY, 0, 8, unix.SECCOMP_RET_ALLOW},
+		{"another's processors", auditArch, unix.SYS_SCHED_SETAFFINITY, 1, 8, refused(0)},
+		{"its group's turns", auditArch, unix.SYS_SETPRIORITY, unix.PRIO_PGRP, 0, refused(unix.EPERM)},
+		{"its limits", auditArch, unix.SYS_PRLIMIT64, self, 7, unix.SECCOMP_RET_ALLOW},
+		{"another's limits", auditArch, unix.SYS_PRLIMIT64, 1, 7, refused(unix.EPERM)},
 		{"ptrace", auditArch, unix.SYS_PTRACE, 0, 0, refused(unix.EPERM)},
 		{"io_uring", auditArch, unix.SYS_IO_URING_SETUP, 0, 0, refused(unix.ENOSYS)},
 		{"the last refused", auditArch, refusedCalls()[len(refusedCalls())-1], 0, 0, refused(unix.EPERM)},
@@ -193,21 +283,26 @@ func TestSyscallFilter(t *testing.T) {
 
 func TestDescribeSandbox(t *testing.T) {
 	for _, c := range []struct {
-		abi            int
-		seccomp        bool
-		port           int
-		files, network bool
-		text           string
+		abi                       int
+		seccomp                   bool
+		port                      int
+		files, network, processes bool
+		text, without             string
 	}{
-		{7, true, 0, true, true, "Landlock 7, seccomp"},
-		{7, false, 0, true, false, "can open connections"},
-		{7, false, 1234, true, false, "one port"},
-		{2, true, 0, false, true, "Landlock 2, 3 is needed"},
-		{0, true, 0, false, true, "no Landlock"},
-		{0, false, 0, false, false, "all of this user's rights"},
+		{7, true, 0, true, true, true, "Landlock 7, seccomp", "but"},
+		{5, true, 0, true, true, true, "reach no other program (Landlock 5, seccomp)", "but"},
+		{7, false, 0, true, false, false, "can open connections and slow down", "signal"},
+		{5, false, 0, true, false, false, "can open connections and signal and slow down", "none"},
+		{7, false, 1234, true, false, false, "one port, but can slow down", "signal"},
+		{5, false, 1234, true, false, false, "one port, but can signal and slow down", "none"},
+		{2, true, 0, false, true, true, "Landlock 2, 3 is needed", "none"},
+		{0, true, 0, false, true, false, "no Landlock", "none"},
+		{0, false, 0, false, false, false, "this user's rights", "none"},
+		{2, false, 0, false, false, false, "this user's rights", "none"},
 	} {
 		s := describeSandbox(c.abi, c.seccomp, c.port)
-		if s.Files != c.files || s.Network != c.network || !strings.Contains(s.Text, c.text) {
+		if s.Files != c.files || s.Network != c.network || s.Processes != c.processes || s.Full() != (c.files && c.network && c.processes) ||
+			!strings.Contains(s.Text, c.text) || strings.Contains(s.Text, c.without) {
 			t.Errorf("%+v: %+v", c, s)
 		}
 	}

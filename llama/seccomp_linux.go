@@ -2,6 +2,7 @@ package llama
 
 import (
 	"fmt"
+	"os"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -17,16 +18,16 @@ func seccompWorks() bool {
 	return errno == unix.EFAULT
 }
 
-// restrictSyscalls leaves the calling thread, and all that is started from it,
-// only stream sockets between processes of this machine, none of which it can
-// connect: it can listen on one, and that is all. It also takes away the calls by
-// which a process gets at other processes, at the kernel, or around Landlock.
-// There is no way back.
+// restrictSyscalls leaves the calling thread, and what it becomes, only stream
+// sockets between processes of this machine, none of which it can connect: it
+// can listen on one, and that is all. It also takes away the calls by which a
+// process gets at other processes, at the kernel, or around Landlock. There is
+// no way back.
 func restrictSyscalls() error {
 	if auditArch == 0 {
 		return fmt.Errorf("no filter for this processor")
 	}
-	filter := syscallFilter()
+	filter := syscallFilter(uint32(os.Getpid()))
 	prog := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
 	if _, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, 0, uintptr(unsafe.Pointer(&prog))); errno != 0 {
 		return fmt.Errorf("the kernel refused the filter: %w", errno)
@@ -34,10 +35,13 @@ func restrictSyscalls() error {
 	return nil
 }
 
-// syscallFilter is the program that the kernel runs at each system call. It
-// ends a process that calls by another processor's table (32-bit calls on
-// amd64), or else what is refused below would be had there.
-func syscallFilter() []unix.SockFilter {
+// syscallFilter is the program that the kernel runs at each system call of the
+// process pid. It ends a process that calls by another processor's table (32-bit
+// calls on amd64), or else what is refused below would be had there.
+//
+// Process ids, flags and commands are 32 bits wide in the kernel, whatever is in
+// the other half of their register: it is not looked at.
+func syscallFilter(pid uint32) []unix.SockFilter {
 	// The offsets in struct seccomp_data.
 	const nr, arch, arg0, arg1 = 0, 4, 16, 24
 	load := func(offset uint32) unix.SockFilter {
@@ -60,33 +64,79 @@ func syscallFilter() []unix.SockFilter {
 	if x32Bit != 0 {
 		f = append(f, jump(unix.BPF_JGE, x32Bit, 0, 1), refuse(unix.ENOSYS))
 	}
-	f = append(f,
-		jump(unix.BPF_JEQ, unix.SYS_SOCKET, 0, 7),
-		load(arg0),
-		jump(unix.BPF_JEQ, unix.AF_UNIX, 0, 4),
-		load(arg1),
-		unix.SockFilter{Code: unix.BPF_ALU | unix.BPF_AND | unix.BPF_K, K: 0xf}, // without SOCK_CLOEXEC and the like
-		jump(unix.BPF_JEQ, unix.SOCK_STREAM, 0, 1),
-		allow,
-		refuse(unix.EACCES),
-	)
+	// at decides about one call by what follows, which ends in every case.
+	at := func(call uint32, then ...unix.SockFilter) {
+		f = append(append(f, jump(unix.BPF_JEQ, call, 0, uint8(len(then)))), then...)
+	}
+	// A datagram socket of a pair sends to any other as well.
+	for _, call := range []uint32{unix.SYS_SOCKET, unix.SYS_SOCKETPAIR} {
+		at(call,
+			load(arg0),
+			jump(unix.BPF_JEQ, unix.AF_UNIX, 0, 4),
+			load(arg1),
+			unix.SockFilter{Code: unix.BPF_ALU | unix.BPF_AND | unix.BPF_K, K: 0xf}, // without SOCK_CLOEXEC and the like
+			jump(unix.BPF_JEQ, unix.SOCK_STREAM, 0, 1),
+			allow,
+			refuse(unix.EACCES),
+		)
+	}
+	// Signals: to itself, as abort sends one. A child's own are refused to it.
+	for _, call := range []uint32{unix.SYS_KILL, unix.SYS_TKILL, unix.SYS_TGKILL, unix.SYS_RT_SIGQUEUEINFO, unix.SYS_RT_TGSIGQUEUEINFO} {
+		at(call, load(arg0), jump(unix.BPF_JEQ, pid, 0, 1), allow, refuse(unix.EPERM))
+	}
+	// The kernel would send them for it when something happens to a file.
+	at(unix.SYS_FCNTL, load(arg1), jump(unix.BPF_JEQ, unix.F_SETOWN, 1, 0), jump(unix.BPF_JEQ, unix.F_SETOWN_EX, 0, 1), refuse(unix.EPERM), allow)
+	at(unix.SYS_IOCTL, load(arg1), jump(unix.BPF_JEQ, fioSetOwn, 1, 0), jump(unix.BPF_JEQ, sioSetOwn, 0, 1), refuse(unix.EPERM), allow)
+
+	// Limits and turns on the processors: its own, also by 0.
+	for _, call := range []uint32{unix.SYS_PRLIMIT64, unix.SYS_SCHED_SETPARAM, unix.SYS_SCHED_SETSCHEDULER, unix.SYS_SCHED_SETATTR,
+		unix.SYS_MIGRATE_PAGES, unix.SYS_MOVE_PAGES} {
+		at(call, load(arg0), jump(unix.BPF_JEQ, 0, 1, 0), jump(unix.BPF_JEQ, pid, 0, 1), allow, refuse(unix.EPERM))
+	}
+	for _, c := range []struct{ call, process uint32 }{{unix.SYS_SETPRIORITY, unix.PRIO_PROCESS}, {unix.SYS_IOPRIO_SET, ioprioProcess}} {
+		at(c.call, load(arg0), jump(unix.BPF_JEQ, c.process, 0, 3),
+			load(arg1), jump(unix.BPF_JEQ, 0, 2, 0), jump(unix.BPF_JEQ, pid, 1, 0), refuse(unix.EPERM), allow)
+	}
+	// Libraries of GPUs choose processors for threads that they start, whose ids
+	// nobody knows beforehand, and give up where that fails: they are told that
+	// it is done.
+	at(unix.SYS_SCHED_SETAFFINITY, load(arg0), jump(unix.BPF_JEQ, 0, 1, 0), jump(unix.BPF_JEQ, pid, 0, 1), allow, refuse(0))
+
+	// New namespaces, in which it would have all capabilities again. The flags of
+	// clone3 are out of sight; libraries do without it.
+	at(unix.SYS_CLONE, load(arg0), jump(unix.BPF_JSET, newNamespace, 0, 1), refuse(unix.EPERM), allow)
 	for _, call := range refusedCalls() {
-		f = append(f, jump(unix.BPF_JEQ, call, 0, 1), refuse(unix.EPERM))
+		at(call, refuse(unix.EPERM))
 	}
 	// Programs that can do without take "not implemented" better.
-	for _, call := range []uint32{unix.SYS_IO_URING_SETUP, unix.SYS_IO_URING_ENTER, unix.SYS_IO_URING_REGISTER} {
-		f = append(f, jump(unix.BPF_JEQ, call, 0, 1), refuse(unix.ENOSYS))
+	for _, call := range []uint32{unix.SYS_IO_URING_SETUP, unix.SYS_IO_URING_ENTER, unix.SYS_IO_URING_REGISTER, unix.SYS_CLONE3} {
+		at(call, refuse(unix.ENOSYS))
 	}
 	return append(f, allow)
 }
 
+const (
+	// The ioctl commands that say who gets a socket's signals.
+	fioSetOwn = 0x8901
+	sioSetOwn = 0x8902
+	// ioprioProcess: ioprio_set is about one process.
+	ioprioProcess = 1
+	// newNamespace are the flags of clone that make namespaces.
+	newNamespace = unix.CLONE_NEWNS | unix.CLONE_NEWCGROUP | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC | unix.CLONE_NEWUSER |
+		unix.CLONE_NEWPID | unix.CLONE_NEWNET
+)
+
 // refusedCalls are what no engine needs and an attacker would like: ways to
-// other sockets and processes, into the kernel, to files by other means than
-// paths, and to the owners and modes of files, which Landlock does not guard.
+// other sockets and processes, to memory and messages that processes share by
+// number or name, into the kernel, to files by other means than paths, and to
+// the owners and modes of files, which Landlock does not guard.
 func refusedCalls() []uint32 {
 	return append([]uint32{
 		unix.SYS_CONNECT,
 		unix.SYS_PTRACE, unix.SYS_PROCESS_VM_READV, unix.SYS_PROCESS_VM_WRITEV, unix.SYS_PIDFD_GETFD, unix.SYS_KCMP,
+		unix.SYS_PIDFD_SEND_SIGNAL, unix.SYS_PROCESS_MADVISE, unix.SYS_PROCESS_MRELEASE,
+		unix.SYS_SHMGET, unix.SYS_SHMAT, unix.SYS_SHMCTL, unix.SYS_SEMGET, unix.SYS_SEMCTL,
+		unix.SYS_MSGGET, unix.SYS_MSGSND, unix.SYS_MSGRCV, unix.SYS_MSGCTL, unix.SYS_MQ_OPEN, unix.SYS_MQ_UNLINK,
 		unix.SYS_BPF, unix.SYS_PERF_EVENT_OPEN, unix.SYS_USERFAULTFD,
 		unix.SYS_KEYCTL, unix.SYS_ADD_KEY, unix.SYS_REQUEST_KEY,
 		unix.SYS_MOUNT, unix.SYS_UMOUNT2, unix.SYS_PIVOT_ROOT, unix.SYS_CHROOT, unix.SYS_UNSHARE, unix.SYS_SETNS,

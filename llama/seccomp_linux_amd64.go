@@ -9,7 +9,8 @@ const (
 	x32Bit = 0x40000000
 )
 
-// refusedHere are the older calls that only this processor's table has.
+// refusedHere are calls that not every processor's table has.
 func refusedHere() []uint32 {
-	return []uint32{unix.SYS_CHMOD, unix.SYS_CHOWN, unix.SYS_LCHOWN, unix.SYS_KEXEC_FILE_LOAD, unix.SYS_IOPL, unix.SYS_IOPERM}
+	return []uint32{unix.SYS_CHMOD, unix.SYS_CHOWN, unix.SYS_LCHOWN, unix.SYS_KEXEC_FILE_LOAD, unix.SYS_IOPL, unix.SYS_IOPERM,
+		unix.SYS_SEMOP, unix.SYS_SEMTIMEDOP}
 }

@@ -7,4 +7,6 @@ const (
 	x32Bit    = 0 // there is no such table
 )
 
-func refusedHere() []uint32 { return []uint32{unix.SYS_KEXEC_FILE_LOAD} }
+func refusedHere() []uint32 {
+	return []uint32{unix.SYS_KEXEC_FILE_LOAD, unix.SYS_SEMOP, unix.SYS_SEMTIMEDOP}
+}

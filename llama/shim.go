@@ -15,8 +15,8 @@ import (
 )
 
 // The shim is a process of relay's own between relay and an engine: it starts
-// the engine as its child from a thread that it has confined, and ends it when
-// relay ends, in whatever way. They talk over the shim's standard streams, which work on every
+// the engine as its child, in its sandbox, and ends it when relay ends, in
+// whatever way. They talk over the shim's standard streams, which work on every
 // platform:
 //
 //	stdin   an order as one line of JSON; then "stop MILLISECONDS" to end the
@@ -35,6 +35,9 @@ type order struct {
 	Policy policy   `json:"policy"`
 	// Remove are the socket and the folder made for it, removed at the end.
 	Remove []string `json:"remove,omitempty"`
+	// Enter is for a process that is not to be the shim but its child: it enters
+	// the sandbox and becomes the engine.
+	Enter bool `json:"enter,omitempty"`
 }
 
 // An event is what the shim reports.
@@ -61,9 +64,9 @@ const (
 // the engine's own where it has one, 128 and the signal's number where it was
 // killed, 125 where no engine was started, 2 where it was used wrongly.
 func ShimMain(args []string) int {
-	// The sandbox is put around the thread that starts the engine, and the
-	// kernel kills the engine when that thread ends. This goroutine keeps its
-	// thread until the process is over.
+	// The sandbox is put around a thread, and the kernel kills the engine when
+	// the thread that started it ends. This goroutine keeps its thread until the
+	// process is over.
 	runtime.LockOSThread()
 	if info, err := os.Stdin.Stat(); len(args) > 0 || err != nil || info.Mode()&fs.ModeCharDevice != 0 {
 		fmt.Fprintln(os.Stderr, "engine-shim is for relay's own use: `relay up` starts it for each engine")
@@ -74,6 +77,9 @@ func ShimMain(args []string) int {
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "engine-shim:", err)
 		return 2
+	}
+	if o.Enter {
+		return becomeEngine(o)
 	}
 	s := &shim{order: o, events: json.NewEncoder(os.Stdout)}
 	return s.run(in)
@@ -105,7 +111,6 @@ func (s *shim) fail(e event) int {
 }
 
 func (s *shim) run(in *bufio.Reader) int {
-	p := s.order.Policy
 	// Caught, not ignored: an engine would inherit that. Without relay there is
 	// nobody to read what is written, which must not end the shim early.
 	signals := make(chan os.Signal, 4)
@@ -113,25 +118,15 @@ func (s *shim) run(in *bufio.Reader) int {
 	if err := prepareProcess(); err != nil {
 		return s.fail(event{Failed: err.Error()})
 	}
-	status := SandboxStatus{Text: "the sandbox is off"}
-	if p.Mode != SandboxOff {
-		var err error
-		status, err = confineThread(p)
-		if p.Mode == SandboxRequire && (err != nil || !status.Files || p.Port == 0 && !status.Network) {
-			return s.fail(event{Failed: strings.TrimSpace(fmt.Sprint(status.Text, errText(err))), NoSandbox: true})
-		}
-		if err != nil {
-			status.Text += errText(err)
-		}
+	start := startConfined
+	if s.order.Policy.Mode == SandboxOff {
+		start = func(o order) (*exec.Cmd, event) { return startFree(o, SandboxStatus{Text: "the sandbox is off"}) }
 	}
-	cmd := exec.Command(p.Program, s.order.Args...)
-	cmd.Env, cmd.Dir = s.order.Env, s.order.Dir
-	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
-	dieWithMe(cmd)
-	if err := cmd.Start(); err != nil {
-		return s.fail(event{Failed: err.Error()})
+	cmd, started := start(s.order)
+	if cmd == nil {
+		return s.fail(started)
 	}
-	s.tell(event{Started: cmd.Process.Pid, Sandbox: status})
+	s.tell(started)
 
 	// Both goroutines end with the process at the latest; ended is read below.
 	commands := make(chan time.Duration)
@@ -169,16 +164,24 @@ func (s *shim) run(in *bufio.Reader) int {
 	}
 }
 
+// startFree starts an engine with all of relay's rights. It returns what to
+// tell, and no command where there is no engine.
+func startFree(o order, status SandboxStatus) (*exec.Cmd, event) {
+	cmd := exec.Command(o.Policy.Program, o.Args...)
+	cmd.Env, cmd.Dir = o.Env, o.Dir
+	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
+	dieWithMe(cmd)
+	if err := cmd.Start(); err != nil {
+		return nil, event{Failed: err.Error()}
+	}
+	return cmd, event{Started: cmd.Process.Pid, Sandbox: status}
+}
+
 // end clears up and reports how the engine ended.
 func (s *shim) end(cmd *exec.Cmd, err error) int {
-	removed := make(chan struct{})
-	go func() { // on a thread that is not confined
-		defer close(removed)
-		for _, path := range s.order.Remove {
-			_ = os.Remove(path) // it is often gone already
-		}
-	}()
-	<-removed
+	for _, path := range s.order.Remove {
+		_ = os.Remove(path) // it is often gone already
+	}
 	code, how := 0, "exit status 0"
 	if err != nil {
 		code, how = 1, err.Error()
@@ -206,11 +209,4 @@ func readCommands(in *bufio.Reader, commands chan<- time.Duration) {
 		}
 		commands <- time.Duration(n) * time.Millisecond
 	}
-}
-
-func errText(err error) string {
-	if err == nil {
-		return ""
-	}
-	return "; " + err.Error()
 }

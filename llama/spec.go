@@ -42,8 +42,6 @@ type Spec struct {
 	Context int
 	// Slots is the number of requests served at once; 0 means 1.
 	Slots int
-	// CacheMiB bounds the engine's prompt cache in RAM, in MiB; 0 means none.
-	CacheMiB int
 	// Threads is the number of CPU threads; 0 means one for each physical core
 	// that this process may use, but for one that is left to others.
 	Threads int
@@ -66,11 +64,10 @@ type Spec struct {
 	// Env are variables from the model's record, as NAME=VALUE. They are checked
 	// against CheckEnv. What relay's own environment has of them stands.
 	Env []string
-	// OnGPU, where it is set, says whether a process holds memory of a GPU, for
-	// engines whose report does not tell where they compute; known is false
-	// where that cannot be seen. Start asks it about the engine once it is
-	// ready, with Devices alone.
-	OnGPU func(pid int) (on, known bool) `json:"-"`
+	// Started, where it is set, is told the engine's process as soon as there is one,
+	// long before it is ready: what it takes from then on is relay's own. Start calls
+	// it once, and waits for it.
+	Started func(pid int) `json:"-"`
 
 	// RunDir is the process's own folder for its socket and log; it is made
 	// with mode 0700. Required. Two processes never share one.
@@ -115,8 +112,8 @@ func (s Spec) Validate() error {
 		return bad("%d slots of %d tokens", s.Slots, s.Context)
 	case s.GPULayers > maxLayers || s.CPUExperts < 0 || s.CPUExperts > maxLayers:
 		return bad("%d layers on GPUs, the experts of %d in host memory", s.GPULayers, s.CPUExperts)
-	case s.CacheMiB < 0 || s.CacheMiB > math.MaxInt32 || s.Threads < 0 || s.Threads > 4096:
-		return bad("%d MiB of prompt cache, %d threads", s.CacheMiB, s.Threads)
+	case s.Threads < 0 || s.Threads > 4096:
+		return bad("%d threads", s.Threads)
 	}
 	if _, err := ParseSandboxMode(string(s.Sandbox)); err != nil {
 		return err

@@ -32,7 +32,6 @@ func TestValidate(t *testing.T) {
 		{"context", func(s *Spec) { s.Context = 0 }, ErrSpec},
 		{"context times slots", func(s *Spec) { s.Context, s.Slots = 1<<30, 4 }, ErrSpec},
 		{"slots", func(s *Spec) { s.Slots = -1 }, ErrSpec},
-		{"cache", func(s *Spec) { s.CacheMiB = -1 }, ErrSpec}, // for llama.cpp: without end
 		{"threads", func(s *Spec) { s.Threads = -1 }, ErrSpec},
 		{"device", func(s *Spec) { s.Devices = []string{"CUDA0,RPC0"} }, ErrSpec},
 		{"device twice", func(s *Spec) { s.Devices = []string{"CUDA0", "CUDA0"} }, ErrSpec},
@@ -80,8 +79,8 @@ func TestArguments(t *testing.T) {
 		}
 		return strings.Join(args, " ")
 	}
-	s := Spec{Name: "m", Model: "/m.gguf", Context: 4096, Slots: 3, CacheMiB: 64, Threads: 2, Args: []string{"--temp=0.5"}}
-	const want = "--model /m.gguf --alias m --host /run/e.sock --ctx-size 12288 --parallel 3 --fit off --cache-ram 64 --ctx-checkpoints 4 --threads-http 44 --no-kv-unified" +
+	s := Spec{Name: "m", Model: "/m.gguf", Context: 4096, Slots: 3, Threads: 2, Args: []string{"--temp=0.5"}}
+	const want = "--model /m.gguf --alias m --host /run/e.sock --ctx-size 12288 --parallel 3 --fit off --cache-ram 0 --ctx-checkpoints 4 --threads-http 44 --no-kv-unified" +
 		" --no-slots --no-ui --jinja --offline --log-colors off --log-prefix --log-timestamps --verbosity 4 --threads 2 --device none --n-gpu-layers 0 --temp 0.5"
 	if got := line(all, s, endpoint{socket: "/run/e.sock"}); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
@@ -116,11 +115,11 @@ func TestArguments(t *testing.T) {
 		t.Errorf("got %s", got)
 	}
 	s.Kind, s.Args = KindEmbed, nil
-	if got := line(all, s, endpoint{socket: "/x.sock"}); !strings.HasSuffix(got, "--embeddings --batch-size 4096 --ubatch-size 4096") {
+	if got := line(all, s, endpoint{socket: "/x.sock"}); !strings.HasSuffix(got, "--embeddings --batch-size 2048 --ubatch-size 2048") {
 		t.Errorf("got %s", got)
 	}
 	s.Kind, s.Args = KindRerank, []string{"-ub", "64"}
-	if got := line(all, s, endpoint{socket: "/x.sock"}); !strings.HasSuffix(got, "--reranking -ub 64") {
+	if got := line(all, s, endpoint{socket: "/x.sock"}); !strings.HasSuffix(got, "--reranking -ub 64 --batch-size 64 --ubatch-size 64") {
 		t.Errorf("got %s", got)
 	}
 	s.Args = []string{"--swa-full"}

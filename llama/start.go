@@ -182,6 +182,9 @@ func (e Engine) launch(ctx context.Context, s Spec) (*Process, error) {
 	if err := p.start(ctx, command, o); err != nil {
 		return nil, err
 	}
+	if s.Started != nil {
+		s.Started(p.PID())
+	}
 	return p, nil
 }
 

@@ -30,12 +30,14 @@ const soundEvery = 5 * time.Second
 func (l *links) sound(ctx context.Context, id peer.ID, k *link) {
 	addrs, _ := l.n.contact(id)
 	var doors []string
+	known := false
 	for _, a := range addrs {
 		at, err := manet.ToNetAddr(a)
 		tcp, ok := at.(*net.TCPAddr)
 		if err != nil || !ok {
 			continue
 		}
+		known = true
 		for _, c := range l.n.host.Network().ConnsToPeer(id) {
 			if ip, err := manet.ToIP(c.RemoteMultiaddr()); err != nil || !ip.Equal(tcp.IP) {
 				continue
@@ -48,8 +50,10 @@ func (l *links) sound(ctx context.Context, id peer.ID, k *link) {
 		}
 	}
 	l.mu.Lock()
-	k.doors = doors
-	l.mu.Unlock()
+	defer l.mu.Unlock()
+	if k.doors = doors; !known { // Its contact record comes any moment.
+		k.sounded = l.now() - soundEvery + liveness.ProbeEvery
+	}
 }
 
 // knock finds out whether the process of a member that is silent is dead: then

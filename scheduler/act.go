@@ -141,7 +141,7 @@ func (s *Scheduler) Obey(from peer.ID, uid string, act Act) (string, error) {
 	if p, ok := v.placements[uid]; !ok || p.leader != s.self {
 		return "", Errorf(Superseded, "model %q is led by another peer by now", m.shown)
 	}
-	ready := slices.ContainsFunc(m.replicas, func(r replicaView) bool { return r.State == StateReady && v.peer[r.peer].alive() })
+	ready := m.serves(v)
 	texts := map[Act]string{
 		ActWant: "it is to be loaded", ActLoad: "it is to be loaded", ActUnload: "it is unloaded once its requests are finished, and loaded again when somebody asks for it",
 		ActRestart: "its engines are started anew, one after another", ActRetry: "it is tried again where its engine failed",

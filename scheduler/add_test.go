@@ -83,7 +83,7 @@ func TestModelsOfSeveralFiles(t *testing.T) {
 		c.want("total from the beginning", told[0].Total, whole)
 		c.pass(10 * time.Second)
 		c.want("ready", a.ready("m"), []string{"a"})
-		c.want("launched", a.engine.last, Launch{UID: added.UID, Model: a.engine.last.Model, Way: a.engine.last.Way, Threads: 2, Path: first, Files: []string{second}, Projector: clip})
+		c.want("launched", a.engine.last, Launch{UID: added.UID, Model: a.engine.last.Model, Way: a.engine.last.Way, Threads: 2, Started: a.engine.last.Started, Path: first, Files: []string{second}, Projector: clip})
 
 		// Half of it is not the model.
 		set := content.Content{CID: c.rootOf(first + "|" + second), Bytes: added.Bytes, Path: "/pulled/p-1.gguf", Complete: true}

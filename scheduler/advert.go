@@ -9,10 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"relay/llama/gpu"
-	"relay/p2p/membership"
 	"relay/scheduler/ways"
-	"relay/store"
 )
 
 const (
@@ -21,8 +18,6 @@ const (
 	// advertStep is the change of memory, as a share of what it was, that is
 	// worth telling the mesh.
 	advertStep = 0.05
-	// deviceTime bounds the question which devices there are.
-	deviceTime = 40 * time.Second
 )
 
 // advertiser measures what this machine has and tells the mesh what it lends.
@@ -31,10 +26,7 @@ type advertiser struct {
 
 	mu        sync.Mutex
 	current   Advert
-	devices   []Device // The GPUs, as they were last found.
-	devError  string
-	watch     gpu.Watch
-	busy      map[string]*gpu.Busy
+	gpus      []Device        // As they were last found.
 	unified   map[string]bool // The devices whose memory is the host's.
 	draining  bool
 	fetchRate float64
@@ -44,7 +36,7 @@ type advertiser struct {
 }
 
 func newAdvertiser(s *Scheduler) *advertiser {
-	return &advertiser{s: s, busy: map[string]*gpu.Busy{}, now: make(chan struct{}, 1)}
+	return &advertiser{s: s, now: make(chan struct{}, 1)}
 }
 
 // again has the machine measured now rather than at the next tick.
@@ -66,13 +58,12 @@ func (a *advertiser) fetching(rate float64) {
 }
 
 // measure looks at the machine once and sets the ledger accordingly.
-func (a *advertiser) measure(ctx context.Context) error {
+func (a *advertiser) measure() error {
 	total, available, err := a.s.Memory()
 	if err != nil {
 		return fmt.Errorf("measure this machine's memory: %w", err)
 	}
 	own := a.s.work.own()
-	a.findDevices(ctx, own)
 	diskFree, diskTotal, err := a.s.Disk()
 	if err != nil {
 		a.s.log.Warn("disk not measured", "error", err)
@@ -91,14 +82,12 @@ func (a *advertiser) measure(ctx context.Context) error {
 	switch {
 	case a.s.Engine == nil:
 		next.NoEngine = bounded(a.s.NoEngine, maxSentence)
-	case a.devError != "":
-		next.NoEngine = bounded(a.devError, maxSentence)
 	default:
 		next.Engine = a.s.Engine.Build()
 		lends = !a.s.Lend.None
 	}
 	host := Device{ID: ways.HostID, Name: "host memory", Kind: "ram", Total: total, Free: available, Known: true}
-	devices := append(slices.Clone(a.devices), host)
+	devices := append(slices.Clone(a.gpus), host)
 	if lends {
 		a.s.Lend.share(devices, own)
 	}
@@ -187,62 +176,18 @@ func (a *advertiser) booked(need map[string]uint64) map[string]uint64 {
 	return list
 }
 
-// findDevices asks the engine and the machine's tools for GPUs, when it is time
-// to, and decides which of them are left to other programs.
-func (a *advertiser) findDevices(ctx context.Context, own owned) {
-	if a.s.Engine == nil {
-		return
-	}
-	now := gpu.Moment{Wall: time.Now(), Mono: time.Since(a.s.started)}
-	build := a.s.Engine.Build().Commit
+// found takes in the GPUs as they are now.
+func (a *advertiser) found(gpus []Device) {
 	a.mu.Lock()
-	due, list := a.watch.Due(now, build)
+	a.gpus = gpus
 	a.mu.Unlock()
-	if !due {
-		return
-	}
-	ctx, cancel := context.WithTimeout(ctx, deviceTime)
-	defer cancel()
-	devices, err := a.s.Engine.Devices(ctx, own.Own, list)
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if err != nil {
-		a.watch.Looked(now, build, list, len(a.devices) > 0)
-		a.devError = err.Error()
-		return
-	}
-	a.devError, a.devices = "", nil
-	for _, d := range devices[:min(len(devices), maxListed-1)] {
-		if d.ID == ways.HostID {
-			continue // It is measured more often.
-		}
-		d.ID, d.Name, d.Kind = bounded(d.ID, membership.MaxNameLength), bounded(d.Name, maxModelName), bounded(d.Kind, maxModelName)
-		d.ForeignKnown = d.ForeignKnown && !own.starting[d.ID]
-		d.Busy = bounded(a.judge(d, now.Mono), maxSentence)
-		a.devices = append(a.devices, d)
-	}
-	a.watch.Looked(now, build, list, len(a.devices) > 0)
+	a.again()
 }
 
-// judge says why nothing new is to go to a GPU, or "".
-func (a *advertiser) judge(d Device, now time.Duration) string {
-	b := a.busy[d.ID]
-	if b == nil {
-		b = &gpu.Busy{}
-		a.busy[d.ID] = b
-	}
-	busy := b.Look(d.Foreign, d.ForeignKnown, a.s.Lend.BusyIgnore, now)
-	switch {
-	case d.Unusable != "":
-		return d.Unusable
-	case !busy:
-		return ""
-	}
-	text := fmt.Sprintf("another program uses %s (%s of its memory)", d.ID, store.FormatBytes(d.Foreign))
-	if a.s.Lend.AutoPause {
-		a.s.work.pause(d.ID, Errorf(DeviceBusy, "unloaded because %s", text))
-	}
-	return text
+func (a *advertiser) hasGPU() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return len(a.gpus) > 0
 }
 
 // publish tells the mesh, when there is something to tell.
@@ -308,7 +253,7 @@ func (a *advertiser) run(ctx context.Context) error {
 		case <-tick.C:
 		case <-a.now:
 		}
-		if err := a.measure(ctx); err != nil {
+		if err := a.measure(); err != nil {
 			a.s.log.Warn("machine not measured", "error", err)
 		}
 	}

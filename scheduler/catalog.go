@@ -207,7 +207,7 @@ func (v *view) named(name string) (id, shown string, err error) {
 
 // canBeHad refuses what could not be placed even if nothing else ran.
 func (s *Scheduler) canBeHad(v *view, m *modelView, next Model) error {
-	if next.Min == m.Min && next.Only == m.Only {
+	if next.Min <= m.Min && (next.Only == m.Only || next.Only == "") {
 		return nil
 	}
 	wanted := *m

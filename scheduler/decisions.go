@@ -46,23 +46,26 @@ func (d *decisions) note(v *view) {
 			d.add(m.shown, p.Text)
 		}
 		for _, k := range v.placements[m.uid].Parked {
-			key := pairID(k.Peer, m.uid)
+			key := pairID(k.Peer, m.uid+"/"+k.Way)
 			if _, known := d.parked[key]; !known && v.peer[k.Peer] != nil {
-				d.add(m.shown, fmt.Sprintf("model %q is parked on %s after %d failures in a row: %s (relay model retry %s)", m.shown, v.peer[k.Peer].Name, k.Failures, k.Text, m.shown))
+				d.add(m.shown, fmt.Sprintf("model %q is parked on %s%s after %d failures in a row: %s (relay model retry %s)",
+					m.shown, v.peer[k.Peer].Name, wayText(k.Way), k.Failures, k.Text, m.shown))
 			}
 			d.parked[key] = true
 		}
 		for _, r := range m.replicas {
 			key := pairID(r.peer, m.uid)
-			if (r.State == StateFailed || r.State == StateRefused) && d.refused[key] != r.version {
+			told := r.State == StateFailed || r.State == StateRefused || r.State == StateDraining && r.Message != ""
+			if told && d.refused[key] != r.version {
 				d.refused[key] = r.version
 				d.add(m.shown, fmt.Sprintf("model %q on %s: %s", m.shown, v.peer[r.peer].Name, r.Message))
 			}
 		}
 	}
 	for key := range d.parked {
-		peer, uid, _ := splitPair(key)
-		if !slices.ContainsFunc(v.placements[uid].Parked, func(k setback.Parked) bool { return k.Peer == peer }) {
+		peer, rest, _ := splitPair(key)
+		uid, way, _ := splitPair(rest)
+		if !slices.ContainsFunc(v.placements[uid].Parked, func(k setback.Parked) bool { return k.Peer == peer && k.Way == way }) {
 			delete(d.parked, key)
 		}
 	}
@@ -76,6 +79,14 @@ func (d *decisions) note(v *view) {
 			delete(d.refused, key)
 		}
 	}
+}
+
+// wayText names the way that something is about, where it is about one.
+func wayText(way string) string {
+	if way == "" {
+		return ""
+	}
+	return " (" + way + ")"
 }
 
 // say adds what this peer decided by itself.

@@ -21,6 +21,7 @@ type fakeEngine struct {
 	fail     error         // Of the next starts.
 	fails    int           // How many of them, at most; 0 means all.
 	failOf   string        // The only model whose starts fail; "" means any.
+	gpuFails error         // Of starts that compute on a GPU.
 	load     time.Duration // How long they take; 0 means loadTime.
 	life     time.Duration // After which they die; 0 means never.
 	running  map[*fakeProcess]bool
@@ -29,6 +30,7 @@ type fakeEngine struct {
 	last     Launch
 	gpus     []Device
 	foreign  map[string]uint64 // Memory of GPUs that other programs hold.
+	blind    bool              // Its tools take what is starting for another program.
 	reports  bool              // It says what it has reserved, an eighth more than its way says.
 	stopping func()            // Called when one is told to stop.
 	used     map[string]uint64 // Memory of what runs or starts, by device.
@@ -58,6 +60,13 @@ func (e *fakeEngine) Devices(context.Context, Own, bool) ([]Device, error) {
 		}
 		d.Foreign, d.ForeignKnown = e.foreign[d.ID], true
 		d.Free = d.Total - min(d.Total, e.used[d.ID]+d.Foreign)
+		if e.blind {
+			runs := uint64(0)
+			for p := range e.running {
+				runs += p.takes[d.ID]
+			}
+			d.Foreign += e.used[d.ID] - runs
+		}
 	}
 	return list, nil
 }
@@ -69,6 +78,9 @@ func (e *fakeEngine) Start(ctx context.Context, l Launch) (Process, error) {
 	var fail error
 	if e.failOf == "" || e.failOf == l.Model.Name {
 		fail = e.fail
+	}
+	if e.gpuFails != nil && l.Way.Kind != ways.CPU {
+		fail = e.gpuFails
 	}
 	load, life := cmp.Or(e.load, loadTime), e.life
 	e.started++
@@ -204,9 +216,10 @@ func (p *fakeProcess) end(err error) {
 	})
 }
 
-func (p *fakeProcess) Client() http.RoundTripper { return noTripper("") }
-func (p *fakeProcess) Device() string            { return "CPU" }
-func (p *fakeProcess) PID() int                  { return 0 }
+func (p *fakeProcess) Client() http.RoundTripper   { return noTripper("") }
+func (p *fakeProcess) Device() string              { return "CPU" }
+func (p *fakeProcess) PID() int                    { return 0 }
+func (p *fakeProcess) Check(context.Context) error { return nil }
 
 func (p *fakeProcess) Used() map[string]uint64 {
 	if !p.e.reports {

@@ -216,7 +216,8 @@ const (
 // Replica is the payload of a worker's answer to a placement.
 type Replica struct {
 	State string `cbor:"1,keyasint"`
-	// Reason and Message are of the states failed and refused.
+	// Reason is of the states failed and refused, Message says in words why it is in
+	// its state where that does not go without saying.
 	Reason  string `cbor:"2,keyasint,omitempty"`
 	Message string `cbor:"3,keyasint,omitempty"`
 	// Device is where the model computes.
@@ -238,6 +239,19 @@ type Replica struct {
 	Load string `cbor:"13,keyasint,omitempty"`
 	// Restart is the number of the last restart that it has been through.
 	Restart uint64 `cbor:"14,keyasint,omitempty"`
+	// Tried is another way that was ordered and did not work out: it goes on as it is.
+	Tried *Tried `cbor:"15,keyasint,omitempty"`
+	// CPUExperts is as in a way.
+	CPUExperts int `cbor:"16,keyasint,omitempty"`
+}
+
+// Tried is a way that a replica which serves was to change to, and could not.
+type Tried struct {
+	Way string `cbor:"1,keyasint"`
+	// Order is the version of the order.
+	Order  string `cbor:"2,keyasint"`
+	Reason string `cbor:"3,keyasint"`
+	Text   string `cbor:"4,keyasint"`
 }
 
 // The stages of a replica that loads, and the loads of one that is ready.
@@ -275,6 +289,9 @@ type Placement struct {
 	Asleep bool `cbor:"7,keyasint,omitempty"`
 	// Final: nothing but a person changes that it runs nowhere.
 	Final bool `cbor:"8,keyasint,omitempty"`
+	// Later: it is placed once what runs now has ended, or a device is not busy any
+	// more.
+	Later bool `cbor:"14,keyasint,omitempty"`
 	// Extra are the replicas that load has brought about.
 	Extra int `cbor:"9,keyasint,omitempty"`
 	// Parked are the peers on which it is not tried any more.
@@ -462,7 +479,10 @@ func (r Replica) check() error {
 		return fmt.Errorf("%w: unknown state of a replica", errForm)
 	}
 	if len(r.Message) > maxSentence || len(r.Reason) > maxModelName || len(r.Device) > maxModelName ||
-		len(r.Way) > maxModelName || len(r.Stage) > maxModelName || len(r.Load) > maxModelName {
+		len(r.Way) > maxModelName || len(r.Stage) > maxModelName || len(r.Load) > maxModelName || r.CPUExperts < 0 {
+		return fmt.Errorf("%w: a field is too long", errForm)
+	}
+	if t := r.Tried; t != nil && (len(t.Way) > maxModelName || len(t.Order) > maxModelName || len(t.Reason) > maxModelName || len(t.Text) > maxSentence) {
 		return fmt.Errorf("%w: a field is too long", errForm)
 	}
 	return checkParts(r.Parts)

@@ -14,11 +14,11 @@ import (
 	"relay/scheduler/leadership"
 	"relay/scheduler/placement"
 	"relay/scheduler/setback"
+	"relay/scheduler/ways"
 )
 
-// softPause is how long a peer is left alone for a model that it has just
-// unloaded, or that it had no device free for: what it told of its devices may
-// still be on its way.
+// softPause is how long a peer is left alone for a model that it had no device free
+// for: what it told of its devices may still be on its way.
 const softPause = time.Second
 
 // leading is this peer's part as a leader: it orders where the models run that
@@ -144,7 +144,7 @@ func (l *leading) adopt(v *view, m *modelView, claim leadership.Fence) {
 		return // What failed was another definition.
 	}
 	for _, p := range current.Parked {
-		l.setbacks.Adopt(setback.Key{Peer: p.Peer, UID: m.uid}, p)
+		l.setbacks.Adopt(setback.Key{Peer: p.Peer, UID: m.uid, Way: p.Way}, p)
 	}
 }
 
@@ -188,14 +188,14 @@ func (l *leading) order(v *view, m *modelView, claim leadership.Fence, now time.
 	})
 	past := l.demand.Past(m.uid)
 	order := Placement{Text: bounded(plan.Text, maxSentence), Reason: plan.Reason, Evict: want.Evict, Asleep: past.Asleep, Extra: past.Extra,
-		Final: plan.Final, Parked: bounded64(l.setbacks.Parked(m.uid)), Restart: restart, Turn: turn, Served: served}
+		Final: plan.Final, Later: plan.Later, Parked: bounded64(l.setbacks.Parked(m.uid)), Restart: restart, Turn: turn, Served: served}
 	for _, o := range plan.Orders[:min(len(plan.Orders), maxListed)] {
 		order.Peers, order.Ways = append(order.Peers, o.Peer), append(order.Ways, o.Way)
 	}
 	sequence := uint64(0)
 	if known && current.leader == l.s.self && current.fence() == claim {
 		sequence = current.version[2] + 1
-		if sameOrder(current.Placement, order) && len(l.again(m, order.Peers)) == 0 {
+		if sameOrder(current.Placement, order, m.serves(v)) && len(l.again(m, order.Peers)) == 0 {
 			return
 		}
 	}
@@ -216,19 +216,20 @@ func (l *leading) order(v *view, m *modelView, claim leadership.Fence, now time.
 // bounded64 bounds what is kept of parked peers by what a record may list.
 func bounded64(list []setback.Parked) []setback.Parked { return list[:min(len(list), maxListed)] }
 
-// sameOrder says whether an order is no news. Its sentence, what is predicted, and
-// whether others may be unloaded for it, may change while nothing else does: a peer
-// that has no room without that says so, and gets a new order.
-func sameOrder(a, b Placement) bool {
-	if len(b.Peers) == 0 && a.Evict != b.Evict {
-		return false // Whoever waits is to be told what is in the way.
+// sameOrder says whether an order is no news. Its sentence, and what is predicted, may
+// change while nothing else does; once the model serves, also whether others may be
+// unloaded for it.
+func sameOrder(a, b Placement, serves bool) bool {
+	if b.Evict && !a.Evict && !serves || len(b.Peers) == 0 && a.Evict != b.Evict {
+		return false // What starts may need it in the end, and whoever waits is to be told what is in the way.
 	}
-	if !slices.Equal(a.Peers, b.Peers) || a.Reason != b.Reason || a.Asleep != b.Asleep || a.Final != b.Final || a.Extra != b.Extra ||
+	if len(a.Peers) != len(b.Peers) || a.Reason != b.Reason || a.Asleep != b.Asleep || a.Final != b.Final || a.Later != b.Later || a.Extra != b.Extra ||
 		a.Restart != b.Restart || a.Turn != b.Turn || a.Served != b.Served || len(a.Parked) != len(b.Parked) {
 		return false
 	}
-	for i, w := range b.Ways {
-		if i < len(a.Ways) && !sameWay(a.Ways[i], w) {
+	for i, peer := range b.Peers { // In which order they are named changes with what is free there.
+		j := slices.Index(a.Peers, peer)
+		if j < 0 || i < len(b.Ways) && j < len(a.Ways) && !sameWay(a.Ways[j], b.Ways[i]) {
 			return false
 		}
 	}
@@ -325,7 +326,8 @@ func mayFetch(m Model, s placement.Snapshot, want demand.Want) bool {
 		return false
 	}
 	return !slices.ContainsFunc(s.Peers, func(p placement.Peer) bool {
-		return p.Holds && p.Alive && (p.Draining || p.Failed != "" && !p.Parked)
+		return p.Holds && p.Alive && (p.Draining || p.Failed != "" && !p.Parked ||
+			slices.ContainsFunc(p.Machine.Blocked, func(b ways.Block) bool { return !b.Parked }))
 	})
 }
 
@@ -341,7 +343,10 @@ func (l *leading) again(m *modelView, peers []string) (failed []replicaView) {
 			continue
 		}
 		// The plan would not name the peer unless its time had come.
-		if l.soft[key].version == r.version || l.setbacks.Look(setback.Key{Peer: r.peer, UID: m.uid}, "", time.Time{}).Mark == mark(r) {
+		marks := func(way string) string {
+			return l.setbacks.Look(setback.Key{Peer: r.peer, UID: m.uid, Way: way}, "", time.Time{}).Mark
+		}
+		if l.soft[key].version == r.version || marks("") == mark(r) || marks(r.Way) == mark(r) {
 			failed = append(failed, r)
 		}
 	}
@@ -354,24 +359,41 @@ func (l *leading) hear(v *view, m *modelView, now time.Time) {
 	for _, r := range m.replicas {
 		p := v.peer[r.peer]
 		key := setback.Key{Peer: r.peer, UID: m.uid}
+		failed := func(way string, why setback.Failure) {
+			key.Way, why.Build = way, p.advert.Engine.Commit
+			l.setbacks.Note(key, why, now)
+		}
 		switch r.State {
 		case StateReady, StateLoading:
 			serving = serving || !p.gone()
 			if r.State == StateReady {
 				l.setbacks.Well(key, now)
+				l.setbacks.Well(setback.Key{Peer: r.peer, UID: m.uid, Way: r.Way}, now)
+			}
+			if t := r.Tried; t != nil {
+				failed(t.Way, setback.Failure{Mark: "tried " + t.Order, Parks: Reason(t.Reason) == EngineFailed, Reason: t.Reason, Text: t.Text})
 			}
 		case StateFailed, StateRefused:
 			if why := Reason(r.Reason); why == Unloaded || why == DeviceBusy {
 				soft, known := l.soft[replicaKey{r.peer, m.uid}]
 				if !known || soft.version != r.version {
-					l.soft[replicaKey{r.peer, m.uid}] = softRefusal{r.version, now.Add(softPause), r.Reason, r.Message}
+					until := now
+					if why == DeviceBusy {
+						until = now.Add(softPause)
+					}
+					l.soft[replicaKey{r.peer, m.uid}] = softRefusal{r.version, until, r.Reason, r.Message}
 					if why == Unloaded && slices.Contains(v.placements[m.uid].Peers, r.peer) {
 						unloaded = r.Message
 					}
 				}
 				continue
 			}
-			l.setbacks.Note(key, setback.Failure{Mark: mark(r), Parks: r.State == StateFailed, Reason: r.Reason, Text: r.Message, Build: p.advert.Engine.Commit}, now)
+			why := setback.Failure{Mark: mark(r), Parks: r.State == StateFailed, Reason: r.Reason, Text: r.Message}
+			if why.Parks { // Of the engine, that way; what is refused is refused however it is to run.
+				failed(r.Way, why)
+			} else {
+				failed("", why)
+			}
 		}
 	}
 	if unloaded == "" {

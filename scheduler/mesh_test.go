@@ -446,7 +446,7 @@ func (c control) RoundTrip(r *http.Request) (*http.Response, error) {
 	text, err := to.s.Obey(c.from.id, act.UID, act.Act)
 	status, answer := http.StatusOK, any(ActAnswer{text})
 	if err != nil {
-		status, answer = http.StatusConflict, map[string]string{"reason": string(ReasonOf(err)), "message": err.Error()}
+		status, answer = http.StatusConflict, map[string]any{"error": map[string]string{"reason": string(ReasonOf(err)), "message": err.Error()}}
 	}
 	data, err := json.Marshal(answer)
 	return &http.Response{StatusCode: status, Status: http.StatusText(status), Body: io.NopCloser(bytes.NewReader(data))}, err

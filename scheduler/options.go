@@ -75,10 +75,12 @@ type Engine interface {
 	Start(ctx context.Context, l Launch) (Process, error)
 }
 
-// Own is what this peer's own engines take: their processes, and bytes by device.
+// Own is what this peer's own engines take: their processes, bytes by device, and
+// how many of them use a device.
 type Own struct {
-	PIDs  []int
-	Bytes map[string]uint64
+	PIDs    []int
+	Bytes   map[string]uint64
+	Engines map[string]int
 }
 
 // Launch says which process to start.
@@ -91,6 +93,8 @@ type Launch struct {
 	// Way is where it is to compute, and Threads with how many threads on the CPU.
 	Way     ways.Way
 	Threads int
+	// Started is told its process as soon as there is one, long before it serves.
+	Started func(pid int)
 	// Path is the model's file; of a split one, the first part, and Files are the
 	// others.
 	Path  string
@@ -130,6 +134,8 @@ type Process interface {
 	// where it does not say.
 	Used() map[string]uint64
 	Usage() (Usage, error)
+	// Check has it produce one token; the error says that none came in time.
+	Check(ctx context.Context) error
 	// Timings fails where the engine does not tell them.
 	Timings(ctx context.Context) (Timings, error)
 	Done() <-chan struct{}

@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"relay/scheduler/demand"
 	"relay/scheduler/placement"
 	"relay/scheduler/ways"
 )
@@ -78,10 +79,11 @@ func (s *Scheduler) Plan(name string) (PlanState, error) {
 	plan := PlanState{Model: s.modelState(v, m, s.unfinished(v)), Ways: []PlannedWay{}, Refused: []RefusedPeer{}}
 	plan.Text = plan.Model.Placed
 	current := v.placements[m.uid]
-	model := placement.Model{
-		UID: m.uid, Name: m.shown, CID: m.CID, Bytes: m.size(), Shape: m.shape(), Want: max(1, m.Min, len(current.Peers)), Only: m.Only, Evict: true, Fetch: true,
-	}
 	snapshot := v.snapshot(m, current.leader)
+	model := placement.Model{ // As its leader would have it; one that sleeps, if somebody asked for it.
+		UID: m.uid, Name: m.shown, CID: m.CID, Bytes: m.size(), Shape: m.shape(), Want: max(1, m.Min, len(current.Peers)), Only: m.Only,
+		Evict: current.Evict || current.Asleep || m.kept(), Fetch: mayFetch(m.Model, snapshot, demand.Want{}),
+	}
 	for _, o := range placement.Options(model, snapshot) {
 		way := PlannedWay{
 			Peer: o.Peer, Name: o.Name, Way: string(o.Kind), Verdict: o.Verdict.String(), Reason: o.Reason, Text: o.Text, Chosen: o.Chosen, Runs: o.Runs,

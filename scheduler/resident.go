@@ -20,9 +20,11 @@ import (
 // has. What changes is of worker.mu.
 type engine struct {
 	uid     string
-	name    string // Under which its memory is reserved.
+	name    string // Under which its memory is reserved, and its turns on the cores are counted.
 	nth     int
+	model   Model // As it was started.
 	process Process
+	pid     atomic.Int64 // Also while it starts; 0 before.
 	way     ways.Way
 	slots   int
 	cores   int // That it keeps busy while it computes; 0 where a GPU does that.
@@ -30,10 +32,12 @@ type engine struct {
 	ready   time.Time
 
 	inFlight int
+	queued   int           // Of them those that wait for the cores.
 	peak     int           // The most requests at a time since its timings were last looked at.
 	used     time.Time     // When a request last ended; zero before the first.
 	idle     chan struct{} // Closed when the last request ends; nil while nobody waits for that.
 	rest     chan struct{} // A request ended, and none runs.
+	doubt    chan struct{} // A request waited for a token in vain.
 	since    time.Time     // Since when requests wait; zero while none does.
 	pressure string        // What the mesh was told of its load.
 	timings  Timings       // At the last look.
@@ -41,9 +45,26 @@ type engine struct {
 	timed    bool          // The engine tells its timings.
 	noted    time.Time     // When its speed was last told.
 	looked   time.Time     // When its memory was last looked at.
+	halved   bool          // It was to be replaced by one with half the cores.
 	leaked   time.Time     // When it was last to be replaced because it takes more than it may.
 	private  atomic.Uint64 // Memory that nobody else could have while it lives, at the last look, in bytes.
 }
+
+func newEngine(l Launch) *engine {
+	return &engine{
+		uid: l.UID, name: l.instance(), nth: l.Nth, model: l.Model, way: l.Way, slots: l.Model.Slots,
+		rest: make(chan struct{}, 1), doubt: make(chan struct{}, 1), freed: make(chan struct{}),
+	}
+}
+
+// onCPU says whether it computes on the cores that are lent.
+func (e *engine) onCPU() bool { return onCPU(e.way) }
+
+func onCPU(way ways.Way) bool { return way.Kind == ways.CPU || way.Kind == ways.Hybrid }
+
+// waiting is how many of its requests wait: for a slot, or for the cores;
+// worker.mu is held.
+func (e *engine) waiting() int { return max(e.queued, e.inFlight-e.slots, 0) }
 
 // InFlight counts the requests on each of this peer's replicas, by uid.
 func (s *Scheduler) InFlight() map[string]int {
@@ -70,7 +91,7 @@ func (s *Scheduler) Workload() []Workload {
 				continue
 			}
 			l.InFlight += e.inFlight
-			l.Waiting += max(0, e.inFlight-e.slots)
+			l.Waiting += e.waiting()
 			l.LastServed = latest(l.LastServed, e.used)
 			l.Resident = latest(l.Resident, e.ready)
 		}
@@ -90,36 +111,95 @@ func latest(ago *float64, t time.Time) *float64 {
 }
 
 // occupy takes a place on this peer's own replica, and its turn on the cores,
-// until leave is called; process is nil where no replica serves. The error is
-// ctx's.
-func (w *worker) occupy(ctx context.Context, uid string) (process Process, leave func(), err error) {
+// until leave is called, with the error that ended the request; process is nil
+// where no replica serves. The error is ctx's.
+func (w *worker) occupy(ctx context.Context, uid string) (process Process, leave func(error), err error) {
+	e := w.enter(uid)
+	if e == nil {
+		return nil, nil, nil
+	}
+	yield := func() {}
+	if e.cores > 0 {
+		w.mu.Lock()
+		e.queued++
+		w.mu.Unlock()
+		yield, err = w.s.cores.Enter(ctx, e.name, e.cores)
+		w.mu.Lock()
+		e.queued--
+		w.mu.Unlock()
+	}
+	if err != nil {
+		w.leave(e, nil)
+		return nil, nil, err
+	}
+	return e.process, w.leaving(e, yield), nil
+}
+
+// occupyNow is occupy for whoever does not wait for the cores; busy says that it
+// would have to.
+func (w *worker) occupyNow(uid string) (process Process, leave func(error), busy bool) {
+	e := w.enter(uid)
+	if e == nil {
+		return nil, nil, false
+	}
+	yield := func() {}
+	if e.cores > 0 {
+		var ok bool
+		if yield, ok = w.s.cores.Try(e.name, e.cores); !ok {
+			w.leave(e, nil)
+			return nil, nil, true
+		}
+	}
+	return e.process, w.leaving(e, yield), false
+}
+
+// enter counts a request on the engine that serves a model; nil where none does.
+func (w *worker) enter(uid string) *engine {
 	w.mu.Lock()
+	defer w.mu.Unlock()
 	r := w.runs[uid]
 	if r == nil || r.engine == nil {
-		w.mu.Unlock()
-		return nil, nil, nil
+		return nil
 	}
 	e := r.engine
 	e.inFlight++
 	e.peak = max(e.peak, e.inFlight)
-	w.mu.Unlock()
-	left := func() { w.leave(e) }
-	if e.cores == 0 {
-		return e.process, sync.OnceFunc(left), nil
+	for o := range w.engines { // What two of them do at a time says little about one.
+		if o != e && o.inFlight > 0 && sharesDevice(o.way, e.way) {
+			o.peak, e.peak = max(o.peak, 2), max(e.peak, 2)
+		}
 	}
-	yield, err := w.s.cores.Enter(ctx, uid, e.cores)
-	if err != nil {
-		left()
-		return nil, nil, err
-	}
-	return e.process, sync.OnceFunc(func() { yield(); left() }), nil
+	return e
 }
 
-func (w *worker) leave(e *engine) {
+func sharesDevice(a, b ways.Way) bool {
+	return slices.ContainsFunc(a.Parts, func(p ways.Part) bool {
+		return p.Layers > 0 && slices.ContainsFunc(b.Parts, func(q ways.Part) bool { return q.Device == p.Device && q.Layers > 0 })
+	})
+}
+
+// leaving ends a request's place and turn, once.
+func (w *worker) leaving(e *engine, yield func()) func(error) {
+	var once sync.Once
+	return func(err error) {
+		once.Do(func() {
+			yield()
+			w.leave(e, err)
+		})
+	}
+}
+
+func (w *worker) leave(e *engine, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	e.inFlight--
 	e.used = time.Now()
+	if err != nil && ReasonOf(err) == Timeout {
+		select {
+		case e.doubt <- struct{}{}:
+		default:
+		}
+	}
 	if e.inFlight > 0 {
 		return
 	}
@@ -155,11 +235,32 @@ func (w *worker) share(r *run) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, o := range w.runs {
-		if o != r && !o.failed && (o.way.Kind == ways.CPU || o.way.Kind == ways.Hybrid) {
+		if o != r && !o.failed && onCPU(o.way) {
 			return max(1, w.s.CoresLent/2)
 		}
 	}
 	return max(1, w.s.CoresLent)
+}
+
+// shareCores has an engine that got all the cores replaced by one with half of
+// them, when it is idle and another one is here: then both can work at a time.
+func (w *worker) shareCores(r *run, e *engine) {
+	half := max(1, w.s.CoresLent/2)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if e.cores <= half || e.inFlight > 0 || e.halved || r.engine != e {
+		return
+	}
+	for o := range w.engines {
+		if o.uid != e.uid && o.onCPU() && !o.ready.IsZero() {
+			select {
+			case r.renewal <- renewalOrder{text: "it shares the cores that are lent with another model", spare: true}:
+				e.halved = true
+			default:
+			}
+			return
+		}
+	}
 }
 
 // reserve takes the memory that an engine is to have, and unloads idle models
@@ -254,13 +355,14 @@ func (w *worker) own() owned {
 	defer w.mu.Unlock()
 	o := owned{Own: Own{Bytes: w.s.ledger.Reserved()}, starting: map[string]bool{}}
 	for e := range w.engines {
-		if e.process != nil {
-			o.PIDs = append(o.PIDs, e.process.PID())
-			o.private += e.private.Load()
-			continue
+		if pid := int(e.pid.Load()); pid > 0 {
+			o.PIDs = append(o.PIDs, pid)
 		}
-		for _, part := range e.way.Parts {
-			o.starting[part.Device] = true
+		o.private += e.private.Load()
+		if e.process == nil {
+			for _, part := range e.way.Parts {
+				o.starting[part.Device] = true
+			}
 		}
 	}
 	return o

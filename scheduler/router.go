@@ -43,7 +43,8 @@ const (
 	election                 // Nobody leads.
 	waking                   // It is unloaded, and its leader is told that it is asked for.
 	nowhere                  // The leader says that the model runs nowhere.
-	never                    // And that nothing but a person changes that.
+	later                    // It runs there once what is in its way has ended.
+	never                    // Nothing but a person changes that it runs nowhere.
 )
 
 // patience is how long a request waits while its prospect stays the same; for a
@@ -130,16 +131,14 @@ func (s *Scheduler) pick(ctx context.Context, v *view, m *modelView, excluded fu
 			cmp.Compare(v.peer[a.peer].RTT, v.peer[b.peer].RTT),
 			cmp.Compare(a.peer, b.peer))
 	})
+	mine := false // One of this peer's own would do, once it has its turn.
 	for _, r := range ready {
 		route := Route{Model: m.served(), Peer: r.peer, PeerName: v.peer[r.peer].Name, Local: r.peer == s.self}
-		leave := func() {}
+		leave := func(error) {}
 		if route.Local {
-			process, out, err := s.work.occupy(ctx, m.uid)
-			if err != nil {
-				return Route{}, false, &Error{Why: Busy, Retry: RetryLater, Message: fmt.Sprintf("model %q: the cores that this peer lends are busy with another model", m.shown), Err: err}
-			}
-			if process == nil {
-				continue
+			process, out, busy := s.work.occupyNow(m.uid)
+			if mine = busy; process == nil {
+				continue // Others may have their cores free.
 			}
 			route.Client, leave = process.Client(), out
 		} else {
@@ -150,13 +149,27 @@ func (s *Scheduler) pick(ctx context.Context, v *view, m *modelView, excluded fu
 			route.Client = s.cuttable(r.peer, s.Mesh.HTTP(id))
 		}
 		back := s.traffic.send(r.peer, m.uid)
-		route.Done = func(error) {
+		route.Done = func(err error) {
 			back()
-			leave()
+			leave(err)
 		}
 		return route, true, nil
 	}
-	return Route{}, false, nil
+	if !mine {
+		return Route{}, false, nil
+	}
+	process, leave, err := s.work.occupy(ctx, m.uid)
+	switch {
+	case err != nil:
+		return Route{}, false, &Error{Why: Busy, Retry: RetryLater, Message: fmt.Sprintf("model %q: the cores that this peer lends are busy with another model", m.shown), Err: err}
+	case process == nil:
+		return Route{}, false, nil
+	}
+	back := s.traffic.send(s.self, m.uid)
+	return Route{Model: m.served(), Peer: s.self, PeerName: v.peer[s.self].Name, Local: true, Client: process.Client(), Done: func(err error) {
+		back()
+		leave(err)
+	}}, true, nil
 }
 
 func boolCompare(a, b bool) int {
@@ -182,11 +195,13 @@ func (s *Scheduler) outlook(v *view, m *modelView) (prospect, *Error) {
 	case !placed || !v.inForce(p) || !leader.alive():
 		return election, &Error{Why: ModelLoading, Retry: RetryLater, RetryAfter: 5 * time.Second,
 			Message: fmt.Sprintf("model %q: its leader is being elected", m.shown)}
-	case p.Asleep && len(p.Peers) == 0:
+	case len(p.Peers) == 0 && (p.Asleep || Reason(p.Reason) == Unloaded):
 		return waking, &Error{Why: ModelLoading, Retry: RetryLater, RetryAfter: m.loadTime(v),
 			Message: fmt.Sprintf("model %q was unloaded and is being loaded now that it is asked for", m.shown)}
 	case len(p.Peers) == 0 && p.Final:
 		return never, &Error{Why: Reason(cmp.Or(p.Reason, string(NoCapacity))), Retry: RetryLater, RetryAfter: time.Minute, Message: p.Text}
+	case len(p.Peers) == 0 && p.Later:
+		return later, &Error{Why: Reason(cmp.Or(p.Reason, string(NoCapacity))), Retry: RetryLater, RetryAfter: 10 * time.Second, Message: p.Text}
 	case len(p.Peers) == 0:
 		return nowhere, &Error{Why: Reason(cmp.Or(p.Reason, string(NoCapacity))), Retry: RetryLater, RetryAfter: 30 * time.Second, Message: p.Text}
 	}
@@ -204,7 +219,7 @@ func (m *modelView) progress(v *view, p placementView) string {
 			return fmt.Sprintf("model %q is being fetched by %s (%d %% of %s)", m.shown, name, 100*r.Done/max(1, r.Total), store.FormatBytes(uint64(max(0, r.Total))))
 		}
 		text := fmt.Sprintf("model %q is being started on %s", m.shown, name)
-		if took := v.loadMS(r.peer, m.uid); took > 0 {
+		if took := v.loadMS(r.peer, m.uid); took >= 100 {
 			text += fmt.Sprintf(" (it took %s last time)", (time.Duration(took) * time.Millisecond).Round(time.Second/10))
 		}
 		return text
@@ -251,5 +266,5 @@ func (s *Scheduler) Serve(ctx context.Context, uid string) (Lease, error) {
 	if process == nil {
 		return Lease{}, &Error{Why: ModelLoading, Message: fmt.Sprintf("model %q does not run on this peer any more", m.shown), Retry: RetryElsewhere}
 	}
-	return Lease{Model: m.served(), Client: process.Client(), Done: func(error) { leave() }}, nil
+	return Lease{Model: m.served(), Client: process.Client(), Done: leave}, nil
 }

@@ -21,7 +21,6 @@ import (
 type run struct {
 	uid  string
 	name string
-	way  ways.Way
 	// evict: idle models may be unloaded for it, since somebody waits for it or wants
 	// it kept.
 	evict bool
@@ -32,7 +31,10 @@ type run struct {
 
 	// Of worker.mu.
 	model     Model
+	way       ways.Way
 	order     record.Version // The placement that is obeyed.
+	moveTo    record.Version // The last order to run another way that was passed on.
+	tried     *Tried         // A way that did not work out.
 	fence     leadership.Fence
 	engine    *engine // Takes requests; nil while none does.
 	renewing  bool    // Another engine is being started in the place of that one.
@@ -52,6 +54,11 @@ type run struct {
 type renewalOrder struct {
 	number uint64 // Of the restart; 0 where this peer itself wants it.
 	text   string // Why, for the log and status.
+	// way is how it is to run from now on, by which order; nil is as before.
+	way   *ways.Way
+	order record.Version
+	// spare: it is not worth a gap.
+	spare bool
 }
 
 func newRun(m *modelView, p placementView, self string, cancel context.CancelFunc) *run {
@@ -84,6 +91,19 @@ func (r *run) askRestart(number uint64) {
 	}
 }
 
+// askMove has the engine replaced by one that runs another way, once for each
+// order; worker.mu is held.
+func (r *run) askMove(way ways.Way, order record.Version) {
+	if r.moveTo == order {
+		return
+	}
+	select {
+	case r.renewal <- renewalOrder{way: &way, order: order, text: fmt.Sprintf("it is to run %s", way.Kind), spare: true}:
+		r.moveTo = order
+	default:
+	}
+}
+
 // serve loads the model and serves it until ctx ends (nil) or the engine does.
 // Its errors name neither the model nor this peer: whoever shows them does.
 func (w *worker) serve(ctx context.Context, r *run) error {
@@ -94,7 +114,7 @@ func (w *worker) serve(ctx context.Context, r *run) error {
 		return err
 	}
 	defer r.ending.Wait()
-	e, err := w.bringUp(ctx, r, 0, false, "")
+	e, err := w.bringUp(ctx, r, r.way, 0, false, "")
 	if err != nil {
 		return err
 	}
@@ -108,29 +128,30 @@ func (w *worker) serve(ctx context.Context, r *run) error {
 	}
 }
 
-// bringUp takes the memory for an engine and starts it. Of the two that a run
-// has while one replaces the other, nth is 0 or 1. One that starts beside another
-// takes only memory that is free, and the other one is what is told of; else text is
-// told with the stage.
-func (w *worker) bringUp(ctx context.Context, r *run, nth int, beside bool, text string) (*engine, error) {
-	launch, err := w.launch(r, nth)
+// bringUp takes the memory for an engine that runs a way, and starts it. Of the two
+// that a run has while one replaces the other, nth is 0 or 1. One that starts beside
+// another takes only memory that is free, and the other one is what is told of; else
+// text is told with the stage.
+func (w *worker) bringUp(ctx context.Context, r *run, way ways.Way, nth int, beside bool, text string) (*engine, error) {
+	launch, err := w.launch(r, way, nth)
 	if err != nil {
 		return nil, err
 	}
-	if err := errors.Join(w.s.CheckArgs(r.model.Args), w.s.CheckEnv(r.model.Env)); err != nil {
+	if err := errors.Join(w.s.CheckArgs(launch.Model.Args), w.s.CheckEnv(launch.Model.Env)); err != nil {
 		return nil, err
 	}
-	e := &engine{uid: r.uid, name: launch.instance(), way: r.way, slots: r.model.Slots, nth: nth, rest: make(chan struct{}, 1), freed: make(chan struct{})}
+	e := newEngine(launch)
 	if err := w.reserve(r, e, !beside); err != nil {
 		return nil, err
 	}
 	w.s.advert.again()
-	if r.way.Kind == ways.CPU || r.way.Kind == ways.Hybrid {
+	if e.onCPU() {
 		e.cores = w.share(r)
 	}
 	launch.Threads = max(1, e.cores)
+	launch.Started = func(pid int) { e.pid.Store(int64(pid)) }
 	if !beside {
-		w.tell(r, Replica{State: StateLoading, Stage: StageStarting, Parts: r.way.Parts, Message: text})
+		w.tell(r, Replica{State: StateLoading, Stage: StageStarting, Parts: way.Parts, Message: text})
 	}
 	began := time.Now()
 	process, err := w.s.Engine.Start(ctx, launch)
@@ -146,9 +167,9 @@ func (w *worker) bringUp(ctx context.Context, r *run, nth int, beside bool, text
 }
 
 // launch finds the files of a model.
-func (w *worker) launch(r *run, nth int) (Launch, error) {
+func (w *worker) launch(r *run, way ways.Way, nth int) (Launch, error) {
 	w.mu.Lock()
-	l := Launch{UID: r.uid, Nth: nth, Model: r.model, Way: r.way}
+	l := Launch{UID: r.uid, Nth: nth, Model: r.model, Way: way}
 	w.mu.Unlock()
 	for i, c := range l.Model.roots() {
 		root, err := cid.Decode(c.CID)
@@ -208,6 +229,13 @@ func (w *worker) fetch(ctx context.Context, r *run) error {
 // stageEvery is how often the mesh is told how far a fetch is.
 const stageEvery = 2 * time.Second
 
+// modelOf is what a run serves, as it was last defined.
+func (w *worker) modelOf(r *run) Model {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return r.model
+}
+
 // touch notes that what a run serves is in use.
 func (w *worker) touch(m Model) {
 	for _, c := range m.roots() {
@@ -223,7 +251,7 @@ func (w *worker) touch(m Model) {
 
 // open lets requests to an engine, instead of the one before it.
 func (w *worker) open(r *run, e *engine) {
-	w.touch(r.model)
+	w.touch(e.model)
 	w.mu.Lock()
 	r.engine = e
 	w.mu.Unlock()
@@ -235,7 +263,12 @@ func (w *worker) open(r *run, e *engine) {
 
 // readyNow is what is told of a replica that serves.
 func (w *worker) readyNow(r *run, e *engine) Replica {
-	return Replica{State: StateReady, Device: e.process.Device(), LoadMS: e.load.Milliseconds(), Parts: partsOf(w.s.ledger.Of(e.name), r.way), Load: e.pressure}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return Replica{
+		State: StateReady, Device: e.process.Device(), LoadMS: e.load.Milliseconds(), Parts: partsOf(w.s.ledger.Of(e.name), e.way), Load: e.pressure,
+		CPUExperts: e.way.CPUExperts, Tried: r.tried,
+	}
 }
 
 // watch looks after an engine that serves. It returns the engine that takes its
@@ -251,13 +284,13 @@ func (w *worker) watch(ctx context.Context, r *run, e *engine) (*engine, error) 
 			return nil, &Error{Why: EngineFailed, Message: fmt.Sprintf("the engine ended: %v", e.process.Err()), Err: e.process.Err()}
 		case <-ctx.Done():
 			w.shut(r, e)
-			w.tell(r, Replica{State: StateDraining, Device: e.process.Device(), Parts: r.way.Parts})
+			w.tell(r, Replica{State: StateDraining, Device: e.process.Device(), Parts: e.way.Parts})
 			w.end(r, e, drainTime)
 			return nil, nil
 		case why := <-r.notices:
 			w.shut(r, e)
 			if why.Why != Unloaded { // It may be needed elsewhere while its requests finish.
-				w.tell(r, Replica{State: StateDraining, Device: e.process.Device(), Parts: r.way.Parts})
+				w.tell(r, Replica{State: StateDraining, Device: e.process.Device(), Parts: e.way.Parts, Message: why.Message})
 			}
 			w.end(r, e, drainTime)
 			return nil, why
@@ -265,12 +298,29 @@ func (w *worker) watch(ctx context.Context, r *run, e *engine) (*engine, error) 
 			if next, err := w.renewEngine(ctx, r, e, order); next != nil || err != nil {
 				return next, err
 			}
+		case <-e.doubt:
+			if err := w.doubt(ctx, r, e); err != nil {
+				return nil, err
+			}
 		case <-e.rest:
 			w.learn(ctx, r, e)
 		case <-tick.C:
 			w.observe(r, e)
+			w.shareCores(r, e)
 		}
 	}
+}
+
+// doubt asks an engine for a token, after a request had waited for one in vain, and
+// ends one that gives none: it is healthy by its own word, and lies.
+func (w *worker) doubt(ctx context.Context, r *run, e *engine) error {
+	err := e.process.Check(ctx)
+	if err == nil || ctx.Err() != nil {
+		return nil
+	}
+	w.shut(r, e)
+	w.end(r, e, 0)
+	return &Error{Why: EngineFailed, Message: fmt.Sprintf("the engine gives no tokens any more: %v", err), Err: err}
 }
 
 // shut lets nothing new to an engine.
@@ -280,7 +330,7 @@ func (w *worker) shut(r *run, e *engine) {
 		r.engine = nil
 	}
 	w.mu.Unlock()
-	w.touch(r.model)
+	w.touch(e.model)
 }
 
 // end has an engine finish its requests, at most for so long, stops it and frees
@@ -347,6 +397,7 @@ func (w *worker) renewEngine(ctx context.Context, r *run, e *engine, order renew
 	w.mu.Lock()
 	unloaded := r.engine != e
 	r.renewing = !unloaded // From now on it is not unloaded for others, who would wait for each other.
+	way := r.way
 	w.mu.Unlock()
 	if unloaded {
 		return nil, nil // The loop finds it.
@@ -356,37 +407,35 @@ func (w *worker) renewEngine(ctx context.Context, r *run, e *engine, order renew
 		r.renewing = false
 		w.mu.Unlock()
 	}()
+	if order.way != nil {
+		way = *order.way
+	}
+	w.tellBeside(r, e, StageStarting, "")
 	nth := 1 - e.nth
-	next, err := w.bringUp(ctx, r, nth, true, "")
-	short := ReasonOf(err) == NoCapacity
+	next, err := w.bringUp(ctx, r, way, nth, true, "")
 	switch {
 	case err == nil:
 		w.mu.Lock()
 		r.restarted = max(r.restarted, order.number)
 		next.pressure = e.pressure
-		r.engine = next
+		r.engine, r.way, r.tried = next, way, nil
 		w.mu.Unlock()
 		w.s.log.Info("engine replaced", "model", r.name, "why", order.text)
 		r.ending.Go(func() { w.end(r, e, drainTime) })
 		return next, nil
 	case ctx.Err() != nil:
 		return nil, nil // The loop finds it.
-	case !short:
-		w.mu.Lock()
-		r.restarted = max(r.restarted, order.number)
-		w.mu.Unlock()
-		text := fmt.Sprintf("the engine was not replaced, and the old one goes on: %v", err)
-		w.s.log.Warn("engine not replaced", "model", r.name, "error", err)
-		again := w.readyNow(r, e)
-		again.Message = text
-		w.tell(r, again)
+	case order.spare || ReasonOf(err) != NoCapacity:
+		w.keep(r, e, order, err)
 		return nil, nil
 	}
 	w.shut(r, e) // There is no room for two.
 	text := cmp.Or(order.text, "it is being restarted; there is no room for two engines at a time")
-	w.tell(r, Replica{State: StateLoading, Stage: StageStarting, Parts: r.way.Parts, Message: text})
+	w.s.decisions.say(r.name, fmt.Sprintf("model %q on %s: %s", r.name, w.s.Mesh.NameOf(w.s.Mesh.Self()), text))
+	w.s.log.Info("engine replaced with a gap", "model", r.name, "why", text)
+	w.tell(r, Replica{State: StateLoading, Stage: StageStarting, Parts: way.Parts, Message: text})
 	w.end(r, e, drainTime)
-	next, err = w.bringUp(ctx, r, nth, false, text)
+	next, err = w.bringUp(ctx, r, way, nth, false, text)
 	if err != nil {
 		return nil, err
 	}
@@ -394,4 +443,27 @@ func (w *worker) renewEngine(ctx context.Context, r *run, e *engine, order renew
 	r.restarted = max(r.restarted, order.number)
 	w.mu.Unlock()
 	return next, nil
+}
+
+// keep goes on with an engine whose successor did not start, and says so.
+func (w *worker) keep(r *run, e *engine, order renewalOrder, err error) {
+	w.mu.Lock()
+	r.restarted = max(r.restarted, order.number)
+	if order.way != nil {
+		r.tried = &Tried{Way: string(order.way.Kind), Order: order.order.String(), Reason: string(ReasonOf(err)), Text: bounded(err.Error(), maxSentence)}
+	}
+	w.mu.Unlock()
+	w.s.log.Warn("engine not replaced", "model", r.name, "error", err)
+	if order.number == 0 && order.way == nil {
+		w.tell(r, w.readyNow(r, e)) // Nobody asked for it.
+		return
+	}
+	w.tellBeside(r, e, "", fmt.Sprintf("the engine was not replaced, and the old one goes on: %v", err))
+}
+
+// tellBeside says of a replica that serves what happens beside that.
+func (w *worker) tellBeside(r *run, e *engine, stage, text string) {
+	ready := w.readyNow(r, e)
+	ready.Stage, ready.Message = stage, text
+	w.tell(r, ready)
 }

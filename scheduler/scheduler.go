@@ -28,6 +28,7 @@ type Scheduler struct {
 	lead      *leading
 	work      *worker
 	advert    *advertiser
+	devices   *devices
 	decisions *decisions
 	traffic   *traffic
 	cuts      *cuts
@@ -74,6 +75,7 @@ func New(o Options) (*Scheduler, error) {
 	s.lead = newLeading(s)
 	s.work = newWorker(s)
 	s.advert = newAdvertiser(s)
+	s.devices = newDevices(s)
 	s.look()
 	return s, nil
 }
@@ -81,7 +83,8 @@ func New(o Options) (*Scheduler, error) {
 // Run works until ctx ends; then it lets requests finish, stops the engines and
 // returns when they are gone.
 func (s *Scheduler) Run(ctx context.Context) error {
-	if err := s.advert.measure(ctx); err != nil {
+	s.devices.look(ctx)
+	if err := s.advert.measure(); err != nil {
 		return err
 	}
 	if err := s.forgetFormerLife(); err != nil {
@@ -95,6 +98,7 @@ func (s *Scheduler) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return s.plan(ctx) })
 	group.Go(func() error { return s.advert.run(ctx) })
+	group.Go(func() error { return s.devices.run(ctx) })
 	group.Go(func() error { return s.asks.run(ctx) })
 	group.Go(func() error { return s.watchHoldings(ctx) })
 	group.Go(func() error { return s.watchDisk(ctx) })

@@ -6,6 +6,7 @@ import (
 
 	"relay/scheduler/placement"
 	"relay/scheduler/setback"
+	"relay/scheduler/ways"
 )
 
 // snapshot is what placement decides from.
@@ -20,9 +21,18 @@ func (l *leading) snapshot(v *view, m *modelView, now time.Time) placement.Snaps
 	for i := range s.Peers {
 		p := &s.Peers[i]
 		p.Grace = now.Sub(l.drained[p.ID]) < grace
-		state := l.setbacks.Look(setback.Key{Peer: p.ID, UID: m.uid}, v.peer[p.ID].advert.Engine.Commit, now)
-		if state.Blocked || state.Parked {
+		look := func(way string) setback.State {
+			return l.setbacks.Look(setback.Key{Peer: p.ID, UID: m.uid, Way: way}, v.peer[p.ID].advert.Engine.Commit, now)
+		}
+		p.Parked, p.Failed, p.FailedText = false, "", "" // It is this leader's to know.
+		if state := look(""); state.Blocked || state.Parked {
 			p.Failed, p.FailedText, p.Parked = state.Reason, state.Text, state.Parked
+		}
+		p.Machine.Blocked = nil
+		for _, kind := range []ways.Kind{ways.OneGPU, ways.GPUs, ways.Hybrid, ways.CPU} {
+			if state := look(string(kind)); state.Blocked || state.Parked {
+				p.Machine.Blocked = append(p.Machine.Blocked, ways.Block{Kind: kind, Parked: state.Parked, Reason: state.Reason, Text: state.Text})
+			}
 		}
 		if soft := l.soft[replicaKey{p.ID, m.uid}]; now.Before(soft.until) {
 			p.Failed, p.FailedText = soft.reason, soft.text
@@ -56,17 +66,25 @@ func (v *view) snapshot(m *modelView, self string) placement.Snapshot {
 			switch r.State {
 			case StateReady, StateLoading:
 				view.Runs, view.Ready = true, r.State == StateReady
+				// It may not have come to run as it was ordered; while it changes, it will.
+				if r.State == StateReady && r.Stage == "" && r.Way != "" && len(r.Parts) > 0 {
+					view.Way = &ways.Way{Kind: ways.Kind(r.Way), Parts: r.Parts, CPUExperts: r.CPUExperts}
+				}
 			case StateFailed, StateRefused, StateDraining:
 				view.Runs = false
 			}
 		}
-		if slices.Contains(current.Peers, p.id) {
+		if view.Way == nil && slices.Contains(current.Peers, p.id) {
 			way := current.way(p.id, m.Model)
 			view.Way = &way
 		}
 		for _, k := range current.Parked {
-			if k.Peer == p.id {
+			switch {
+			case k.Peer != p.id:
+			case k.Way == "":
 				view.Parked, view.Failed, view.FailedText = true, k.Reason, k.Text
+			default:
+				view.Machine.Blocked = append(view.Machine.Blocked, ways.Block{Kind: ways.Kind(k.Way), Parked: true, Reason: k.Reason, Text: k.Text})
 			}
 		}
 		s.Peers = append(s.Peers, view)

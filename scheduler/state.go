@@ -109,6 +109,9 @@ type ModelState struct {
 	Reason string `json:"reason,omitempty"`
 	// Final: nothing but a person changes that it runs nowhere.
 	Final bool `json:"final,omitempty"`
+	// Later: it runs nowhere now, and is placed once what runs elsewhere has ended or
+	// a device is no longer busy.
+	Later bool `json:"later,omitempty"`
 }
 
 // RootState is one further content of a model.
@@ -162,6 +165,8 @@ type ReplicaState struct {
 // it is not tried there until somebody says so.
 type ParkedState struct {
 	Peer string `json:"peer"`
+	// Way is the one way that failed; empty is all of them.
+	Way  string `json:"way,omitempty"`
 	Text string `json:"text"`
 }
 
@@ -243,9 +248,10 @@ func (s *Scheduler) modelState(v *view, m *modelView, pulls []PullState) ModelSt
 	switch p, ok := v.placements[m.uid]; {
 	case ok && v.inForce(p):
 		state.Leader = &LeaderState{p.leader, p.version[0]}
-		state.Placed, state.Reason, state.Final, state.Asleep = p.Text, p.Reason, p.Final, p.Asleep && len(p.Peers) == 0
+		state.Placed, state.Reason, state.Final, state.Later = p.Text, p.Reason, p.Final, p.Later
+		state.Asleep = p.Asleep && len(p.Peers) == 0
 		for _, k := range p.Parked {
-			state.Parked = append(state.Parked, ParkedState{k.Peer, k.Text})
+			state.Parked = append(state.Parked, ParkedState{k.Peer, k.Way, k.Text})
 		}
 	case ok:
 		state.Placed = fmt.Sprintf("model %q: nobody leads it; its last leader may lead no more", m.shown)

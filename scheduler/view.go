@@ -245,7 +245,7 @@ func (v *view) machine(p *peerView, uid string) ways.Machine {
 	m.Host = ways.Device{ID: ways.HostID, Name: "host memory", Known: p.adverts, Lent: p.advert.Lent, Free: p.advert.Room}
 	for _, d := range p.advert.Devices {
 		device := ways.Device{ID: d.ID, Name: d.Name, GPU: d.Kind == "gpu", Known: d.Known,
-			Lent: d.Lent, Free: d.Room, Evictable: d.Evictable, Busy: d.Busy, Decode: d.Decode, Prefill: d.Prefill}
+			Unified: d.Unified, Lent: d.Lent, Free: d.Room, Evictable: d.Evictable, Busy: d.Busy, Decode: d.Decode, Prefill: d.Prefill}
 		switch {
 		case d.ID == ways.HostID: // Older peers say of it only what stands beside the devices.
 			m.Host.Evictable, m.Host.Decode, m.Host.Prefill = d.Evictable, d.Decode, d.Prefill
@@ -254,6 +254,11 @@ func (v *view) machine(p *peerView, uid string) ways.Machine {
 		}
 	}
 	return m
+}
+
+// serves says whether some replica takes requests.
+func (m *modelView) serves(v *view) bool {
+	return slices.ContainsFunc(m.replicas, func(r replicaView) bool { return r.State == StateReady && v.peer[r.peer].alive() })
 }
 
 func (m *modelView) budget() time.Duration {

@@ -42,7 +42,7 @@ func (w *worker) observe(r *run, e *engine) {
 	now := time.Now()
 	w.mu.Lock()
 	switch {
-	case e.inFlight <= e.slots:
+	case e.waiting() == 0:
 		e.since = time.Time{}
 	case e.since.IsZero():
 		e.since = now
@@ -111,7 +111,7 @@ func (w *worker) measured(r *run, e *engine) {
 		for i, p := range seen.Parts {
 			bytes := used[p.Device]
 			if p.Device == ways.HostID {
-				shape := r.model.shape()
+				shape := e.model.shape()
 				bytes += shape.Host
 			}
 			if bytes > 0 {
@@ -125,13 +125,20 @@ func (w *worker) measured(r *run, e *engine) {
 		e.timings, e.timed = t, true
 	}
 	w.note(r, func(m *Measured) bool {
-		if i := slices.IndexFunc(m.Seen, func(s ways.Seen) bool { return s.Kind == seen.Kind }); i >= 0 {
+		if i := slices.IndexFunc(m.Seen, func(s ways.Seen) bool { return s.Kind == seen.Kind }); i >= 0 && !sawWay(m.Seen[i], e.way) {
+			m.Seen = slices.Delete(m.Seen, i, i+1) // Of another split.
+		} else if i >= 0 {
 			seen.Decode, seen.Prefill = m.Seen[i].Decode, m.Seen[i].Prefill
 			m.Seen = slices.Delete(m.Seen, i, i+1)
 		}
 		m.Seen = append([]ways.Seen{seen}, m.Seen[:min(len(m.Seen), maxWays-1)]...)
 		return true
 	})
+}
+
+// sawWay says whether what was seen is of a way.
+func sawWay(s ways.Seen, way ways.Way) bool {
+	return sameWay(ways.Way{Kind: s.Kind, Parts: s.Parts, CPUExperts: s.CPUExperts}, way)
 }
 
 // learn takes the engine's own timings of what ran since the last look, where
@@ -157,14 +164,14 @@ func (w *worker) learn(ctx context.Context, r *run, e *engine) {
 		Tokens: int(t.Tokens - before.Tokens), TokenTime: t.TokenTime - before.TokenTime,
 		Prompt: int(t.Prompt - before.Prompt), PromptTime: t.PromptTime - before.PromptTime,
 	}
-	shape := r.model.shape()
+	shape := e.model.shape()
 	if len(shape.Layers) > 0 {
 		w.s.speeds.learn(e.way, shape, sample)
 	}
 	// The same figures for this model alone, in tokens.
 	own := speed.Rates{}.Learn(speed.Sample{Tokens: sample.Tokens, TokenTime: sample.TokenTime, Prompt: sample.Prompt, PromptTime: sample.PromptTime, Active: tokenWeight})
 	w.note(r, func(m *Measured) bool {
-		i := slices.IndexFunc(m.Seen, func(s ways.Seen) bool { return s.Kind == e.way.Kind })
+		i := slices.IndexFunc(m.Seen, func(s ways.Seen) bool { return sawWay(s, e.way) })
 		if i < 0 {
 			return false
 		}
@@ -199,9 +206,7 @@ func differs(a, b float64) bool { return max(a, b)-min(a, b) > measuredStep*a }
 // note changes what this peer says it has measured of a model, where change says
 // that there is something to say.
 func (w *worker) note(r *run, change func(*Measured) bool) {
-	w.mu.Lock()
-	served := servedKey(r.model)
-	w.mu.Unlock()
+	served := servedKey(w.modelOf(r))
 	m := Measured{Served: served}
 	if kept, ok := w.s.Mesh.Table().Get(KindMeasured, pairID(w.s.self, r.uid)); ok {
 		if was, err := decode[Measured](kept.Record); err == nil && was.Served == served {

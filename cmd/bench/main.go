@@ -216,6 +216,6 @@ func dying(ctx context.Context) error {
 			return err
 		}
 	}
-	figure.Value("serve_again_s", figure.Median(took), "s")
+	figure.Value("path_serve_again_s", figure.Median(took), "s")
 	return nil
 }

@@ -15,7 +15,7 @@ import (
 func newModelActs() []*cobra.Command {
 	return []*cobra.Command{
 		newModelWaits("load", "Have a model loaded now",
-			"Have a model loaded now, and wait until it serves or it is clear that it will not. Models\nthat are idle may be unloaded for it. Ctrl-C only ends the waiting.",
+			"Have a model loaded now, and wait until it serves or it is clear that it will not. Models\nthat are idle may be unloaded for it; where all are in use it waits for its turn, for as\nlong as a load may take. Ctrl-C only ends the waiting.",
 			"return at once; it loads all the same"),
 		newModelAsks("unload", "Unload a model until somebody asks for it",
 			"Unload a model: its replicas finish their requests and end. It is loaded again as soon as\nsomebody asks for it."),
@@ -23,7 +23,7 @@ func newModelActs() []*cobra.Command {
 			"Start a model's engines anew, one after another, and wait until that is done. Where there is\nroom it serves all the while. Ctrl-C only ends the waiting.",
 			"return at once; it is restarted all the same"),
 		newModelAsks("retry", "Try a model again where its engine failed",
-			"Try a model again where its engine failed again and again, so that it was given up there."),
+			"Try a model again where its engine failed: now, and also where it is parked because it failed\nagain and again."),
 	}
 }
 

@@ -200,7 +200,7 @@ func (l lending) row(d llama.Device, usable uint64) deviceRow {
 		less("what other programs hold of it is not known")
 	case d.Foreign > l.BusyIgnore:
 		r.Busy = true
-		less("other programs hold %s, more than %s: it is left to them", size(d.Foreign), size(l.BusyIgnore))
+		less("other programs hold %s, more than %s: it is left to them (RELAY_BUSY_IGNORE_MB)", size(d.Foreign), size(l.BusyIgnore))
 	case d.Foreign > 0:
 		less("other programs hold %s", size(d.Foreign))
 	}

@@ -63,7 +63,7 @@ func TestWhatCanBeUsedOfADevice(t *testing.T) {
 	}{
 		"a card":                  {plain, card, 19 * gib, false, "1.0 GiB are kept"},
 		"used a little":           {plain, with(func(d *llama.Device) { d.Foreign = 256 * mib }), 19 * gib, false, "other programs hold 256 MiB"},
-		"used by others":          {plain, with(func(d *llama.Device) { d.Foreign = 257 * mib }), 0, true, "left to them"},
+		"used by others":          {plain, with(func(d *llama.Device) { d.Foreign = 257 * mib }), 0, true, "more than 256 MiB: it is left to them (RELAY_BUSY_IGNORE_MB)"},
 		"used by nobody knows":    {plain, with(func(d *llama.Device) { d.ForeignKnown = false }), 19 * gib, false, "what other programs hold of it is not known"},
 		"unknown memory":          {plain, with(func(d *llama.Device) { d.Known, d.Total, d.Free = false, 0, 0 }), 0, false, "its memory is not known"},
 		"less free than reserved": {plain, with(func(d *llama.Device) { d.Free = 7 }), 0, false, "1.0 GiB are kept"},

@@ -83,7 +83,8 @@ func sample() (s api.Status, now time.Time) {
 				{Name: "old", CID: "bafyold", Path: "/models/old.part", Model: "old", Done: 300 << 20, Bytes: 3 << 30},
 				{Name: "unknown", CID: "bafyunknown", Path: "/models/unknown.part", Bytes: -1},
 			}},
-		Decisions:  []scheduler.Decision{{At: now.Add(-time.Minute), Model: "qwen", Text: `model "qwen": cellar is drained and serves until then`}},
+		Decisions: []scheduler.Decision{{At: now.Add(-time.Minute), Model: "qwen", Text: `model "qwen": cellar is drained and serves until then`},
+			{At: now.Add(-2 * time.Minute), Model: "broken", Text: `model "broken": goes to cellar (holds the file, 30.0 GiB free of 48.0 GiB lent); 1.2 GiB needed; runs on cpu although CUDA0 on cellar is free in part: 15.2 tokens/s are predicted there, 84.7 on cpu`}},
 		Unanswered: []string{den, shed}, Wiping: []api.PeerName{{ID: "12D3KooWlab0000000", Name: "lab"}},
 		Warnings: []string{"there is one admin: if that machine is lost, only the recovery code makes a new one (relay peer invite --admin)"}, Serving: true,
 	}

@@ -213,7 +213,7 @@ func runLines(m api.ModelShown, names map[string]string) []string {
 			text += ", did not answer"
 		}
 		if len(r.Memory) > 0 {
-			text += "; " + predictedMemory(r.Memory, nil)
+			text += "; " + memoryText(r.Memory, nil)
 		}
 		if r.Way != "" && r.Device != "" {
 			text += "; computes on " + r.Device

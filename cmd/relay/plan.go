@@ -15,8 +15,8 @@ import (
 func newModelPlan() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "plan NAME", Short: "Every way in which a model could run, and why it runs where it does",
-		Long: "Every way in which a model could run: what it would take, how fast it would be, how long its\nfile would be fetched, and why it is chosen or refused. " +
-			"Speeds are tokens a second of one request;\n~ stands before those of devices whose own speed is not known yet. What was measured when it ran\nthat way stands beside what is predicted.",
+		Long: "Every way in which a model could run: what it would take, how fast it would be, how long\nfetching its file would take, and why it is chosen or refused. Speeds are tokens a second of one\nrequest; " +
+			"~ stands before those of devices whose own speed is not known yet. What was measured\nwhen it ran that way stands beside what is predicted.",
 		Args: exactly(1, "the name of a model"),
 	}
 	asJSON := jsonFlag(cmd)
@@ -46,7 +46,7 @@ func printPlan(w io.Writer, p scheduler.PlanState) {
 			if way.Measured != nil {
 				measured = *way.Measured
 			}
-			rows = append(rows, []string{mark, way.Name, way.Way, predictedMemory(way.Memory, measured.Memory),
+			rows = append(rows, []string{mark, way.Name, way.Way, memoryText(way.Memory, measured.Memory),
 				predictedSpeed(way.Prefill, measured.Prefill, way.Guessed), predictedSpeed(way.Decode, measured.Decode, way.Guessed),
 				fetchText(way), verdictText(way)})
 		}
@@ -62,14 +62,14 @@ func printPlan(w io.Writer, p scheduler.PlanState) {
 	fmt.Fprintln(w, p.Text)
 }
 
-// predictedMemory is memory by device, with what was measured beside it.
-func predictedMemory(predicted, measured []scheduler.DeviceMemory) string {
+// memoryText is memory by device, with what was measured beside it.
+func memoryText(memory, measured []scheduler.DeviceMemory) string {
 	taken := map[string]uint64{}
 	for _, d := range measured {
 		taken[d.Device] = d.Bytes
 	}
 	var parts []string
-	for _, d := range predicted {
+	for _, d := range memory {
 		text := d.Device
 		if d.Layers > 0 {
 			text += " " + plural(d.Layers, "layer")

@@ -70,7 +70,8 @@ func TestStandInOnGPUs(t *testing.T) {
 	if !llama.SameBuild(e.Commit, "80fb11a") {
 		t.Errorf("%+v", e)
 	}
-	devices, err := e.Devices(t.Context(), llama.Own{})
+	list, err := e.List(t.Context(), llama.Listing{})
+	devices, _ := list.Look(t.Context(), llama.Own{})
 	if err != nil || len(devices) != 3 || devices[1].ID != "CUDA1" || devices[1].Name != "Pretend B: small" || !devices[1].Known || devices[1].Total != 500<<20 {
 		t.Fatalf("%+v %v", devices, err)
 	}

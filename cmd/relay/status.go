@@ -58,7 +58,7 @@ func printStatus(w io.Writer, s api.Status, now time.Time) {
 	fmt.Fprintln(w)
 	printModels(w, s.Models, names)
 	printWorkload(w, s.Models, names)
-	printGivenUp(w, s.Models, names)
+	printParked(w, s.Models, names)
 	printUnfinished(w, s.Disk.Unfinished)
 	fmt.Fprintf(w, "\ndisk here: %s\n", diskText(s.Disk))
 	if len(s.Decisions) > 0 {

@@ -51,7 +51,7 @@ func newUp() *cobra.Command {
 	f.StringVar(&s.flags.Name, "name", "", "what this machine is called in the mesh (default its host name)")
 	f.StringVar(&s.flags.Lend, "lend", "", "auto: lend what is free less a reserve; none: lend nothing")
 	f.Int64Var(&s.flags.LendMB, "lend-mb", 0, "lend at most that many MiB of host memory, and of each GPU, of what is free less the reserve")
-	f.IntVar(&s.flags.LendCores, "lend-cores", 0, "cores that one engine may use (default half)")
+	f.IntVar(&s.flags.LendCores, "lend-cores", 0, "cores that models may keep busy, all together (default half)")
 	f.Int64Var(&s.flags.ReserveMB, "reserve-mb", 0, "MiB to leave free for this machine's owner (default a tenth, at least 1024)")
 	f.VarPF(&s.flags.AutoPause, "auto-pause", "", "unload what runs on a GPU while other programs use it, and come back").NoOptDefVal = "true"
 	f.StringVar(&s.flags.Sandbox, "sandbox", "", "auto, require or off: whether engines run in a sandbox")

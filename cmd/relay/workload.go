@@ -108,8 +108,8 @@ func residentText(r scheduler.ReplicaState) string {
 	return "-"
 }
 
-// printGivenUp says where models are not tried any more, and how that is changed.
-func printGivenUp(w io.Writer, models []scheduler.ModelState, names map[string]string) {
+// printParked says where models are not tried any more, and how that is changed.
+func printParked(w io.Writer, models []scheduler.ModelState, names map[string]string) {
 	var lines []string
 	for _, m := range models {
 		for _, p := range m.Parked {

@@ -36,14 +36,14 @@ type estimate struct {
 func (h Header) estimate(s Serving, f flags) (estimate, error) {
 	context := min(padded(uint64(s.Context), maxPad), math.MaxInt32)
 	window, _ := h.number(".attention.sliding_window")
-	long := 2 * padded(window+uint64(f.batch)+maxPad, maxPad)
+	long := 2 * padded(window+uint64(f.ubatch)+maxPad, maxPad)
 	if h.mostKV(max(2*context, long)*uint64(s.Slots)) > math.MaxInt64/2 {
 		return estimate{}, errNoMachine
 	}
 	options := func(context uint64, more ...parser.GGUFRunEstimateOption) []parser.GGUFRunEstimateOption {
 		list := []parser.GGUFRunEstimateOption{
 			parser.WithLLaMACppContextSize(int32(context)), parser.WithParallelSize(1),
-			parser.WithLLaMACppLogicalBatchSize(int32(max(f.batch, 32))), parser.WithLLaMACppPhysicalBatchSize(int32(max(f.batch, 32))),
+			parser.WithLLaMACppLogicalBatchSize(int32(max(f.ubatch, leastBatch))), parser.WithLLaMACppPhysicalBatchSize(int32(max(f.ubatch, leastBatch))),
 			parser.WithLLaMACppCacheKeyType(f.keys), parser.WithLLaMACppCacheValueType(f.values),
 		}
 		if !f.slowAttention {
@@ -73,7 +73,7 @@ func (h Header) estimate(s Serving, f flags) (estimate, error) {
 	if heads, _ := h.number(".attention.head_count"); f.slowAttention {
 		// The parser leaves out that the CPU multiplies what each token attends
 		// to, for all heads at once, in halves of its own.
-		e.compute += 2 * min(heads, 1<<12) * context * uint64(min(f.batch, s.Context))
+		e.compute += 2 * min(heads, 1<<12) * context * uint64(min(f.ubatch, s.Context))
 	}
 
 	// Each layer on a device of its own tells what each of them keeps.
@@ -94,7 +94,7 @@ func (h Header) estimate(s Serving, f flags) (estimate, error) {
 		// The layers with a window keep less of a long context; a checkpoint
 		// has what the window shows.
 		all, windowed := kv(long, parser.WithLLaMACppFullSizeSWACache()), kv(long)
-		if kept := padded(window+uint64(f.batch), maxPad); all > windowed && long > kept {
+		if kept := padded(window+uint64(f.ubatch), maxPad); all > windowed && long > kept {
 			e.state = (all - windowed) / (long - kept) * min(window, context)
 		}
 	case window == 0 && e.kv > 0 && 2*context <= math.MaxInt32:

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"unicode"
 
@@ -140,8 +141,16 @@ func (s set) describe() (Header, error) {
 		h.Vocab, _ = w.number(h.Arch + ".vocab_size")
 	}
 	_, h.HasChatTemplate = w.get("tokenizer.chat_template").(string)
+	pairs := slices.Clone(w.pairs)
+	if remembers(h.Arch) {
+		// The parser takes models that pool the last token, or look ahead, for ones
+		// that keep no keys and values. The engine goes by the architecture.
+		pairs = slices.DeleteFunc(pairs, func(p parser.GGUFMetadataKV) bool {
+			return p.Key == h.Arch+".pooling_type" || p.Key == h.Arch+".attention.causal"
+		})
+	}
 	file := &parser.GGUFFile{Header: parser.GGUFHeader{
-		Magic: parser.GGUFMagicGGUFLe, Version: parser.GGUFVersionV3, MetadataKVCount: uint64(len(w.pairs)), MetadataKV: w.pairs,
+		Magic: parser.GGUFMagicGGUFLe, Version: parser.GGUFVersionV3, MetadataKVCount: uint64(len(pairs)), MetadataKV: pairs,
 	}}
 	for _, w := range s.walks {
 		h.Params += w.elements

@@ -29,9 +29,6 @@ const (
 	pieceBytes = 256
 	// maxSlots is how many slots an engine may have.
 	maxSlots = 1024
-	// maxEmbedBatch is the longest text to embed, in tokens: the engine is
-	// started so that it takes it in one batch.
-	maxEmbedBatch = 8192
 )
 
 // maxMemory is more than any machine has: an estimate above it comes from a

@@ -11,40 +11,27 @@ import (
 
 // A Serving is how a model is served, as far as it counts for memory.
 type Serving struct {
+	// Kind is what the engine is started for; "" is what the header says.
+	Kind Kind
 	// Context is the tokens that one slot holds, Slots the requests served at
 	// once: both at least 1, Slots at most 1024.
 	Context, Slots int
-	// CacheMiB bounds the engine's prompt cache, in MiB.
-	CacheMiB int
 	// Args are the engine arguments of the model's record, as llama.CheckArgs
 	// lets them pass.
 	Args []string
 }
 
-// maxCacheMiB is more prompt cache than any machine has memory.
-const maxCacheMiB = 1 << 24
-
 func (s Serving) validate() error {
-	switch {
-	case s.Context < 1 || s.Slots < 1 || s.Slots > maxSlots || s.Context > math.MaxInt32/s.Slots:
+	if s.Context < 1 || s.Slots < 1 || s.Slots > maxSlots || s.Context > math.MaxInt32/s.Slots {
 		return fmt.Errorf("no engine serves %d slots of %d tokens", s.Slots, s.Context)
-	case s.CacheMiB < 0 || s.CacheMiB > maxCacheMiB:
-		return fmt.Errorf("no machine has %d MiB of prompt cache", s.CacheMiB)
 	}
 	return nil
 }
 
-// What llama-server takes where nothing is said.
-const (
-	batchDefault  = 2048
-	ubatchDefault = 512
-)
-
 // flags are what of a model's engine arguments changes the memory it takes.
 type flags struct {
 	keys, values     parser.GGMLType // of the cache
-	batch            int             // tokens that are computed at once
-	batched          bool            // whether the arguments say so
+	batch, ubatch    int             // tokens that are given and computed at once; 0 where nothing is said
 	slowAttention    bool            // with all its products in memory
 	wholeSWA, repack bool
 }
@@ -53,7 +40,6 @@ type flags struct {
 // one counts, as it does to the engine.
 func (s Serving) flags() flags {
 	f := flags{keys: parser.GGMLTypeF16, values: parser.GGMLTypeF16, repack: true}
-	batch, ubatch := batchDefault, ubatchDefault
 	for i := 0; i < len(s.Args); i++ {
 		name, value, joined := strings.Cut(s.Args[i], "=")
 		switch name {
@@ -81,14 +67,13 @@ func (s Serving) flags() flags {
 		case "-ctv", "--cache-type-v":
 			f.values = cacheType(value)
 		case "-b", "--batch-size":
-			batch, f.batched = n, true
+			f.batch = n
 		case "-ub", "--ubatch-size":
-			ubatch, f.batched = n, true
+			f.ubatch = n
 		default:
 			f.slowAttention = value == "off"
 		}
 	}
-	f.batch = min(batch, ubatch)
 	return f
 }
 

@@ -1,10 +1,10 @@
 package gguf
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"regexp"
-	"runtime"
 	"strconv"
 	"strings"
 
@@ -26,8 +26,8 @@ type Shape struct {
 	// Compute is for what is in between, on each device that computes.
 	Compute uint64
 	// Host is what the process takes in host memory wherever it computes: its
-	// program, the vocabulary, the prompt cache, and states of sliding windows
-	// and recurrent layers to go back to.
+	// program, the vocabulary, what comes out of a batch, and
+	// states of sliding windows and recurrent layers to go back to.
 	Host uint64
 }
 
@@ -71,10 +71,9 @@ func (h Header) Shape(s Serving) (Shape, error) {
 	if err := s.validate(); err != nil {
 		return Shape{}, err
 	}
+	s.Kind = cmp.Or(s.Kind, h.Kind)
 	f := s.flags()
-	if (h.Kind == KindEmbed || h.Kind == KindRerank) && !f.batched {
-		f.batch = max(32, min(s.Context, maxEmbedBatch))
-	}
+	f.batch, f.ubatch = Batch(s.Kind, s.Context, s.Args)
 	var shape Shape
 	err := guarded(func() (err error) {
 		shape, err = h.shape(s, f)
@@ -124,8 +123,13 @@ func (h Header) shape(s Serving, f flags) (Shape, error) {
 	if experts > 0 {
 		shape.Experts, shape.Used = int(experts), int(min(used, experts))
 	}
+	var outputs uint64
 	shape.Compute = e.compute
-	shape.Host = processBytes + pieceBytes*h.Vocab + 4*h.Vocab*uint64(s.Slots) + uint64(s.CacheMiB)<<20 +
+	if s.Kind.embeds() {
+		host, compute := h.outputs(f.batch)
+		outputs, shape.Compute = host, max(shape.Compute, compute)
+	}
+	shape.Host = processBytes + pieceBytes*h.Vocab + 4*h.Vocab*uint64(s.Slots) + outputs +
 		e.state*uint64(s.Slots*min(checkpoints, 2+s.Context/checkpointStep))
 	return shape, nil
 }
@@ -163,7 +167,8 @@ func (h Header) addWeights(s *Shape, layers []Layers, f flags) {
 		default:
 			s.Input += n
 			if t.Name == "token_embd.weight" {
-				embedding, repacked = n, f.repack && repacks(runtime.GOARCH, t)
+				// It is told to machines of all kinds: the worse counts.
+				embedding, repacked = n, f.repack && (repacks("amd64", t) || repacks("arm64", t))
 			}
 		}
 	}

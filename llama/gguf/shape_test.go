@@ -2,6 +2,7 @@ package gguf
 
 import (
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"relay/llama/demo"
@@ -59,18 +60,28 @@ func TestShape(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 
-	m.Arch, m.Experts, m.Window, m.Layers = "gemma3", 0, 256, 12
+	m.Arch, m.Experts, m.Window, m.Layers, m.Type = "gemma3", 0, 256, 12, gguftest.F16
 	s = shapeOf(t, random(t, m), Serving{Context: 4096, Slots: 2})
 	// Five layers with a window, of 256 tokens and a batch, and one without,
 	// twice; the output layer is the input layer, and only the norm is not.
-	const cell = 2 * 128 * 2 * 2
+	const cell, tied = 2 * 128 * 2 * 2, 1024 * 256 * 2
 	if len(s.Layers) != 4 || s.Layers[0].Count != 5 || s.Layers[0].KV != (256+512)*cell || s.Layers[1].Count != 1 || s.Layers[1].KV != 4096*cell ||
-		!s.Tied || s.Input != embedding+norm || s.Output != embedding+norm {
+		!s.Tied || s.Input != tied+norm || s.Output != tied+norm {
 		t.Errorf("%+v", s)
 	}
 	whole := shapeOf(t, random(t, m), Serving{Context: 4096, Slots: 2, Args: []string{"--swa-full"}})
 	if len(whole.Layers) != 1 || whole.Layers[0].KV != 4096*cell {
 		t.Errorf("%+v", whole)
+	}
+	// Where it is a copy in another order, on whatever kind of machine, it costs,
+	// and the shape is the same on all of them.
+	for _, kind := range []uint32{gguftest.Q8_0, gguftest.Q4_0} {
+		m.Type = kind
+		h := random(t, m)
+		copied, kept := shapeOf(t, h, Serving{Context: 4096, Slots: 2}), shapeOf(t, h, Serving{Context: 4096, Slots: 2, Args: []string{"--no-repack"}})
+		if copied.Tied || !kept.Tied || copied.CPU() != kept.CPU()+copied.Input {
+			t.Errorf("type %d: %+v, not repacked %+v", kind, copied, kept)
+		}
 	}
 	// Two states of ten layers to go back to for each slot.
 	if d := s.Host - whole.Host; d != 2*2*10*256*cell/2 {
@@ -108,16 +119,64 @@ func TestShapeFlags(t *testing.T) {
 			t.Errorf("%s: %.3f times as much", c.name, c.got)
 		}
 	}
-	if s := shapeOf(t, h, Serving{Context: 2048, Slots: 2, CacheMiB: 100}); s.Host != plain.Host+100<<20 {
-		t.Errorf("prompt cache: %+v", s)
-	}
 	if h.Repacked([]string{"--no-repack"}) || h.Repacked([]string{"--repack", "-nr"}) {
 		t.Error("repacked although that is off")
 	}
-	for _, s := range []Serving{{}, {Context: 1, Slots: maxSlots + 1}, {Context: 1, Slots: 1, CacheMiB: -1}, {Context: 1, Slots: 1, CacheMiB: 1 << 30}} {
+	for _, s := range []Serving{{}, {Context: 1, Slots: maxSlots + 1}, {Context: -1, Slots: 1}} {
 		if got, err := h.Shape(s); err == nil {
 			t.Errorf("%+v: %+v", s, got)
 		}
+	}
+}
+
+// A text to embed or to score is computed at once, and each token of it costs.
+func TestBatch(t *testing.T) {
+	for _, c := range []struct {
+		kind          Kind
+		context       int
+		args          string
+		batch, ubatch int
+	}{
+		{KindChat, 8192, "", 2048, 512},
+		{KindChat, 8192, "-b 4096", 4096, 512},
+		{KindChat, 8192, "--batch-size=256", 256, 256},
+		{KindChat, 8192, "-ub 4096", 2048, 2048},
+		{KindEmbed, 8192, "", 2048, 2048},
+		{KindRerank, 8192, "", 2048, 2048},
+		{KindEmbed, 512, "", 512, 512},
+		{KindEmbed, 8, "", 32, 32},
+		{KindEmbed, 8192, "-ub 4096", 4096, 4096},
+		{KindEmbed, 1024, "-ub 4096", 1024, 1024},
+		{KindRerank, 8192, "-ub 64", 64, 64},
+		{KindEmbed, 8192, "-b 4096", 512, 512}, // llama-server's own ubatch
+		{KindEmbed, 8192, "-b 128", 128, 128},
+		{KindEmbed, 8192, "-b 4096 -ub 4096 -b 1024", 1024, 1024},
+	} {
+		batch, ubatch := Batch(c.kind, c.context, strings.Fields(c.args))
+		if batch != c.batch || ubatch != c.ubatch {
+			t.Errorf("%+v: %d and %d", c, batch, ubatch)
+		}
+	}
+	const vocab, width = 32000, 256
+	m := gguftest.Random{Arch: "llama", Type: gguftest.Q8_0, Layers: 4, Width: width, KVWidth: 128, HeadWidth: 64, FeedForward: 512, Vocab: vocab, Train: 8192, Pooling: 3}
+	s := Serving{Context: 4096, Slots: 1}
+	h := random(t, m)
+	embeds := shapeOf(t, h, s)
+	s.Args = []string{"-ub", "4096"}
+	if long := shapeOf(t, h, s); long.Host-embeds.Host != 4*2048*(vocab+width) || long.Compute-embeds.Compute < 4*2048*vocab {
+		t.Errorf("texts twice as long: %+v, not %+v", long, embeds)
+	}
+	// It keeps keys and values as the same model does that chats.
+	s = Serving{Kind: KindChat, Context: 4096, Slots: 1}
+	if chats := shapeOf(t, h, s); h.Kind != KindEmbed || embeds.Layers[0].KV == 0 || chats.Layers[0] != embeds.Layers[0] || chats.Host+4*2048*(vocab+width) != embeds.Host {
+		t.Errorf("%s: %+v, and chats as %+v", h.Kind, embeds, chats)
+	}
+	// An encoder keeps none, and has no output layer.
+	m.Arch, m.KVWidth = "bert", width
+	h = random(t, m)
+	s = Serving{Context: 4096, Slots: 2}
+	if e := shapeOf(t, h, s); h.Kind != KindEmbed || e.Layers[0].KV != 0 || e.Output != 0 || e.Host < 4*2048*(vocab+width) {
+		t.Errorf("%s: %+v", h.Kind, e)
 	}
 }
 

@@ -2,6 +2,7 @@ package gpu
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -9,7 +10,7 @@ import (
 // fit makes one list of what the engine lists and what the tools show.
 func (p Probe) fit(cards []card, processes []process) []GPU {
 	listed := slices.DeleteFunc(slices.Clone(p.Listed), func(l Listed) bool { return helpsCPU(l.ID) })
-	same := duplicates(listed)
+	same := p.duplicates(listed)
 	found, hidden := p.pair(listed, same, cards)
 	var list []GPU
 	for i, l := range listed {
@@ -54,15 +55,18 @@ func helpsCPU(id string) bool {
 // backend is the engine's id without its number: "CUDA" of "CUDA0".
 func backend(id string) string { return strings.TrimRight(id, "0123456789") }
 
+// openCL is how the engine calls a GPU that it reaches so; it has but one.
+const openCL = "GPUOpenCL"
+
 // general backends reach GPUs of any maker, better ones those of their own.
 func general(id string) int {
-	return slices.Index([]string{"SYCL", "Vulkan", "OpenCL"}, backend(id))
+	return slices.Index([]string{"SYCL", "Vulkan", openCL}, backend(id))
 }
 
 // duplicates says for each listed GPU which other one is the same one, reached
 // in a better way; -1 for none. A build with both CUDA and Vulkan lists each
 // twice, and would have its memory lent twice.
-func duplicates(listed []Listed) []int {
+func (p Probe) duplicates(listed []Listed) []int {
 	same := slices.Repeat([]int{-1}, len(listed))
 	taken := map[string]bool{}
 	for i, l := range listed {
@@ -71,7 +75,7 @@ func duplicates(listed []Listed) []int {
 		}
 		for j, better := range listed {
 			key := fmt.Sprint(backend(l.ID), " ", j)
-			if general(better.ID) < general(l.ID) && same[j] < 0 && !taken[key] && alike(l.Name, better.Name) && near(l, better) {
+			if general(better.ID) < general(l.ID) && same[j] < 0 && !taken[key] && alike(l.Name, better.Name) && (near(l, better) || p.shares(l) || p.shares(better)) {
 				same[i], taken[key] = j, true
 				break
 			}
@@ -80,7 +84,8 @@ func duplicates(listed []Listed) []int {
 	return same
 }
 
-// near: the totals of one GPU differ a little between ways to ask.
+// near: the totals of one GPU differ a little between ways to ask, but for those
+// without memory of their own.
 func near(a, b Listed) bool {
 	return !a.Known || !b.Known || nearly(a.Total, b.Total)
 }
@@ -95,7 +100,7 @@ func plain(name string) string {
 	for _, noise := range []string{"(tm)", "(r)", "nvidia ", "amd ", "intel "} {
 		name = strings.ReplaceAll(name, noise, "")
 	}
-	return strings.TrimSpace(name)
+	return strings.TrimSuffix(strings.TrimSpace(name), " graphics")
 }
 
 // alike: two names of what may be one GPU.
@@ -192,23 +197,51 @@ func single(found map[int]int, fits func(i, n int) bool, listed, cards int) {
 
 // unified says whether a listed GPU uses the host's memory.
 func (p Probe) unified(l Listed, c card, sure bool) bool {
-	switch backend(l.ID) {
-	case "MTL":
+	switch {
+	case backend(l.ID) == "MTL":
 		return strings.HasPrefix(l.Name, "Apple")
-	case "CUDA":
-		if p.Integrated {
+	case backend(l.ID) == "CUDA" && p.Integrated, sure && (c.unified || small(l, c)), p.shares(l):
+		return true
+	case sure:
+		return false
+	}
+	for _, twin := range p.Listed {
+		if p.shares(twin) && alike(l.Name, twin.Name) && !slices.ContainsFunc(p.Listed, func(o Listed) bool {
+			return backend(o.ID) == "Vulkan" && alike(o.Name, l.Name) && !p.shares(o)
+		}) {
 			return true
 		}
-	case "Vulkan":
-		number := strings.TrimPrefix(l.ID, "Vulkan")
-		for line := range strings.Lines(p.Said) {
-			if strings.HasPrefix(line, "ggml_vulkan: "+number+" = ") && strings.Contains(line, "| uma: 1 |") {
-				return true
-			}
+	}
+	// Windows lets such a GPU have half of the host's memory.
+	return l.Known && p.HostTotal > 0 && l.Total >= p.HostTotal/5*2 && integrated(l.Name)
+}
+
+// shares: Vulkan says of a GPU that its memory is the host's; those of phones and
+// their like have no other.
+func (p Probe) shares(l Listed) bool {
+	if strings.Contains(strings.ToLower(l.Name), "adreno") {
+		return true
+	}
+	number, ok := strings.CutPrefix(l.ID, "Vulkan")
+	if !ok {
+		return false
+	}
+	for line := range strings.Lines(p.Said) {
+		if strings.HasPrefix(line, "ggml_vulkan: "+number+" = ") && strings.Contains(line, "| uma: 1 |") {
+			return true
 		}
 	}
-	return sure && (c.unified || small(l, c))
+	return false
 }
+
+// integratedName are names of GPUs that are part of a processor: of Intel's, those
+// that are not called after a card's model, such as Arc A770; of AMD's, those
+// without a number, with that of a processor's such as 780M or 8060S, and Vega with
+// at most 11 units.
+var integratedName = regexp.MustCompile(`^((u?hd|iris|iris xe|iris pro|iris plus)( graphics)?( p?\d\w*)?|arc|arc 1\d\d[vt]( gpu)?|graphics|` +
+	`radeon( \d{3}m| 80[456]0s| vega \d| vega 1[01]| r\d)?|custom gpu \w+|(nvidia )?(tegra|orin|thor|gb10)\b.*|mali.*|powervr.*|v3d.*|videocore.*)$`)
+
+func integrated(name string) bool { return integratedName.MatchString(plain(name)) }
 
 // ofHost is the GPU with the host's memory for its own.
 func (p Probe) ofHost(g GPU, c card, sure bool, processes []process) GPU {
@@ -237,7 +270,11 @@ func (p Probe) ofHost(g GPU, c card, sure bool, processes []process) GPU {
 	return g
 }
 
-// held is what relay's own engines hold of a card.
+// perEngine is what a driver keeps on a GPU for a process that computes there: its
+// context, its kernels, the buffers of libraries. It is 250 to 600 MiB with CUDA.
+const perEngine = 640 << 20
+
+// held is what relay's own engines hold of a card, at most where no tool shows it.
 func (p Probe) held(id, uuid string, processes []process) (bytes uint64) {
 	visible := false
 	for _, own := range processes {
@@ -248,10 +285,14 @@ func (p Probe) held(id, uuid string, processes []process) (bytes uint64) {
 			}
 		}
 	}
-	if !visible {
-		return p.Own.Bytes[id]
+	if visible {
+		return bytes
 	}
-	return bytes
+	engines := max(p.Own.Engines[id], 0)
+	if p.Own.Bytes[id] > 0 {
+		engines = max(engines, 1)
+	}
+	return p.Own.Bytes[id] + uint64(engines)*perEngine
 }
 
 // rest are the cards that the engine cannot use, and why.

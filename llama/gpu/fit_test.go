@@ -58,11 +58,19 @@ func TestLookNvidia(t *testing.T) {
 	own := big
 	own.Foreign = 1020 * mib
 	expect(t, look(t, Probe{Listed: two, Own: Own{PIDs: []int{4242}, Bytes: map[string]uint64{"CUDA0": 1, "CUDA1": gib}}}, answers("nvidia_two.csv")), own, small)
-	own.Foreign = 5020 * mib
+	// Where no process is seen, each engine may hold what its driver keeps besides.
+	own.Foreign = (5020 - 640) * mib
 	none := small
 	none.Foreign = 0
 	expect(t, look(t, Probe{Listed: two, Own: Own{PIDs: []int{7}, Bytes: map[string]uint64{"CUDA0": 100 * mib, "CUDA1": gib}}}, answers("nvidia_two.csv")), own, none)
 	expect(t, look(t, Probe{Listed: two, Own: Own{PIDs: []int{978}, Bytes: map[string]uint64{"CUDA0": 100 * mib}}}, answers("nvidia_two.csv")), own, small)
+	own.Foreign = (5020 - 3*640) * mib
+	engines := map[string]int{"CUDA0": 3}
+	expect(t, look(t, Probe{Listed: two, Own: Own{PIDs: []int{978}, Bytes: map[string]uint64{"CUDA0": 100 * mib}, Engines: engines}}, answers("nvidia_two.csv")), own, small)
+	own.Foreign = (5120 - 3*640) * mib // They have reserved nothing yet.
+	expect(t, look(t, Probe{Listed: two, Own: Own{PIDs: []int{978}, Engines: engines}}, answers("nvidia_two.csv")), own, small)
+	own.Foreign = 1020 * mib // It is seen: there is nothing to allow.
+	expect(t, look(t, Probe{Listed: two, Own: Own{PIDs: []int{4242}, Engines: engines}}, answers("nvidia_two.csv")), own, small)
 
 	// Hidden ones move the count of the others.
 	first := small
@@ -159,6 +167,58 @@ func TestLookUnified(t *testing.T) {
 		got := look(t, Probe{Listed: []Listed{l}, Said: "ggml_vulkan: 0 = x | uma: 1 |\nggml_vulkan: 1 = y | uma: 0 |\n", HostTotal: gib}, nil)
 		if len(got) != 1 || got[0].Unified || got[0].Total != l.Total {
 			t.Errorf("%+v", got)
+		}
+	}
+}
+
+// A processor's GPU is the host's memory in whatever way it is reached.
+func TestLookIntegrated(t *testing.T) {
+	const uma = "ggml_vulkan: 0 = x | uma: 1 |\nggml_vulkan: 1 = y | uma: 0 |\n"
+	for name, c := range map[string]struct {
+		said    string
+		listed  []Listed
+		unified []string // Those that can be used.
+		own     []string
+	}{
+		"SYCL beside Vulkan": {uma, []Listed{{"SYCL0", "Intel(R) Iris(R) Xe Graphics", 28 * gib, 28 * gib, true}, {"Vulkan0", "Intel(R) Iris(R) Xe Graphics (ADL GT2)", 16 * gib, 16 * gib, true}},
+			[]string{"SYCL0"}, nil},
+		"ROCm beside Vulkan": {uma, []Listed{{"ROCm0", "AMD Radeon 780M Graphics", 8 * gib, 8 * gib, true}, {"Vulkan0", "AMD Radeon 780M (RADV PHOENIX)", 20 * gib, 20 * gib, true}},
+			[]string{"ROCm0"}, nil},
+		"Vulkan says which of two": {uma, []Listed{{"SYCL0", "Intel(R) Arc(TM) A770 Graphics", 16 * gib, 16 * gib, true}, {"Vulkan0", "Intel(R) UHD Graphics 770", 16 * gib, 16 * gib, true},
+			{"Vulkan1", "Intel(R) Arc(TM) A770 Graphics (DG2)", 16 * gib, 16 * gib, true}}, []string{"Vulkan0"}, []string{"SYCL0"}},
+		"a phone's":        {"", []Listed{{openCL, "QUALCOMM Adreno(TM) X1-85", 4 * gib, 4 * gib, true}}, []string{openCL}, nil},
+		"a phone's, twice": {"", []Listed{{"Vulkan0", "Qualcomm(R) Adreno(TM) X1-85 GPU", 15 * gib, 15 * gib, true}, {openCL, "Qualcomm(R) Adreno(TM) X1-85 GPU", 4 * gib, 4 * gib, true}}, []string{"Vulkan0"}, nil},
+		"SYCL alone":       {"", []Listed{{"SYCL0", "Intel(R) UHD Graphics 770", 28 * gib, 28 * gib, true}}, []string{"SYCL0"}, nil},
+		"half, on Windows": {"", []Listed{{openCL, "Intel(R) Iris(R) Xe Graphics", 16*gib - 1, 16*gib - 1, true}}, []string{openCL}, nil},
+		"ROCm alone":       {"", []Listed{{"ROCm0", "AMD Radeon Graphics", 30 * gib, 30 * gib, true}}, []string{"ROCm0"}, nil},
+		"its own part":     {"", []Listed{{"ROCm0", "AMD Radeon 780M Graphics", 4 * gib, 4 * gib, true}}, nil, []string{"ROCm0"}},
+		"a card": {"", []Listed{{"SYCL0", "Intel(R) Arc(TM) A770 Graphics", 16 * gib, 16 * gib, true}, {"ROCm0", "AMD Radeon RX 7900 XTX", 24 * gib, 24 * gib, true},
+			{"SYCL1", "Intel(R) Data Center GPU Max 1550", 64 * gib, 64 * gib, true}, {"CUDA0", "NVIDIA GeForce RTX 5090", 32 * gib, 32 * gib, true}}, nil, []string{"SYCL0", "ROCm0", "SYCL1", "CUDA0"}},
+	} {
+		var unified, own []string
+		for _, g := range look(t, Probe{Listed: c.listed, Said: c.said, HostTotal: 32 * gib, HostFree: 8 * gib}, nil) {
+			switch {
+			case g.Unusable != "":
+			case g.Unified && g.Free <= 8*gib:
+				unified = append(unified, g.ID)
+			default:
+				own = append(own, g.ID)
+			}
+		}
+		if !slices.Equal(unified, c.unified) || !slices.Equal(own, c.own) {
+			t.Errorf("%s: %q of the host's memory, %q not", name, unified, own)
+		}
+	}
+	for _, name := range []string{"Intel(R) UHD Graphics 630", "Intel(R) HD Graphics P530", "Intel(R) Iris(R) Graphics 6100", "Intel(R) Iris(R) Plus Graphics", "Intel(R) Graphics", "Intel(R) Arc(TM) Graphics", "Intel(R) Arc(TM) 140V GPU (16GB)",
+		"AMD Radeon(TM) Graphics", "AMD Radeon 8060S Graphics", "AMD Radeon(TM) Vega 8 Graphics", "AMD Custom GPU 0405", "NVIDIA Tegra X1", "NVIDIA GB10", "Mali-G610", "V3D 7.1.7"} {
+		if !integrated(name) {
+			t.Errorf("%s is a part of a processor", name)
+		}
+	}
+	for _, name := range []string{"Intel(R) Arc(TM) B580 Graphics", "Intel(R) Arc(TM) Pro B60", "Intel(R) Iris(R) Xe MAX Graphics", "AMD Radeon RX 580", "AMD Radeon Pro W7900", "AMD Radeon VII", "AMD Radeon RX Vega 56", "Radeon RX Vega 64",
+		"AMD Instinct MI300X", "NVIDIA H200", "Tesla T4", ""} {
+		if integrated(name) {
+			t.Errorf("%s is a card", name)
 		}
 	}
 }

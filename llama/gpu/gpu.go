@@ -33,6 +33,10 @@ type Own struct {
 	// counts where the tools show no such process: inside a container they see
 	// none, and on Windows not what a process holds.
 	Bytes map[string]uint64
+	// Engines is how many of them use a GPU, by the engine's name of it. Each is
+	// then allowed what a driver keeps for a process besides. One is taken to use a
+	// GPU of which Bytes has some, so that nil means one each at most.
+	Engines map[string]int
 }
 
 // Listed is a GPU in the engine's own list.

@@ -66,6 +66,19 @@ func (c *Cores) Enter(ctx context.Context, name string, cores int) (leave func()
 	return sync.OnceFunc(func() { c.leave(name) }), nil
 }
 
+// Try is Enter for whoever does not wait.
+func (c *Cores) Try(name string, cores int) (leave func(), ok bool) {
+	if in := c.ask(name, max(1, cores)); in != nil {
+		select {
+		case <-in:
+		default:
+			c.giveUp(name, in)
+			return nil, false
+		}
+	}
+	return sync.OnceFunc(func() { c.leave(name) }), true
+}
+
 // Waiting is how many requests wait.
 func (c *Cores) Waiting() int {
 	c.mu.Lock()

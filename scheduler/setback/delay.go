@@ -21,7 +21,7 @@ func Delay(k Key, failures int) time.Duration {
 		d = min(2*d, longest)
 	}
 	h := fnv.New64a()
-	h.Write([]byte(k.Peer + "/" + k.UID))
+	h.Write([]byte(k.Peer + "/" + k.UID + "/" + k.Way))
 	h.Write(binary.BigEndian.AppendUint64(nil, uint64(failures)))
 	return d*3/4 + time.Duration(mix(h.Sum64())%uint64(d/2+1))
 }

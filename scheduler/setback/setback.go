@@ -11,16 +11,18 @@ import (
 const (
 	// parks is how many failures of an engine in a row park a model.
 	parks = 5
-	// wellAfter is how long a model has to be ready for its failures to be forgotten.
-	wellAfter = time.Minute
+	// wellAfter is how long a model has to be ready for its failures to be forgotten:
+	// an engine that dies each minute fails in a row.
+	wellAfter = 5 * time.Minute
 	// maxText bounds the sentences that are kept, in bytes.
 	maxText = 512
 	// most bounds the failures that are counted.
 	most = 1 << 20
 )
 
-// Key is one model on one peer.
-type Key struct{ Peer, UID string }
+// Key is one model on one peer, run one way: where a GPU does not do, the CPU may.
+// Way is "" for what concerns the peer however it runs.
+type Key struct{ Peer, UID, Way string }
 
 // Failure is what a peer reported.
 type Failure struct {
@@ -54,6 +56,8 @@ type Parked struct {
 	Reason   string `cbor:"3,keyasint" json:"reason"`
 	Text     string `cbor:"4,keyasint" json:"text"`
 	Failures int    `cbor:"5,keyasint" json:"failures"`
+	// Way is the one way that failed; "" is all of them.
+	Way string `cbor:"6,keyasint,omitempty" json:"way,omitempty"`
 }
 
 // Book is the account. All its methods may be called from any goroutine.
@@ -107,7 +111,7 @@ func (b *Book) Note(k Key, f Failure, now time.Time) {
 	r.until = now.Add(Delay(k, r.failures))
 }
 
-// Well says that the model is ready there now. Once it was for a minute, with no
+// Well says that the model is ready there now. Once it was for five minutes, with no
 // failure in between, all is forgotten.
 func (b *Book) Well(k Key, now time.Time) {
 	b.mu.Lock()
@@ -180,10 +184,10 @@ func (b *Book) Parked(uid string) (list []Parked) {
 	defer b.mu.Unlock()
 	for k, r := range b.rows {
 		if k.UID == uid && r.parked() {
-			list = append(list, Parked{k.Peer, r.build, r.reason, r.text, r.engine})
+			list = append(list, Parked{k.Peer, r.build, r.reason, r.text, r.engine, k.Way})
 		}
 	}
-	slices.SortFunc(list, func(a, b Parked) int { return strings.Compare(a.Peer, b.Peer) })
+	slices.SortFunc(list, func(a, b Parked) int { return cmp.Or(strings.Compare(a.Peer, b.Peer), strings.Compare(a.Way, b.Way)) })
 	return list
 }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -10,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -25,7 +27,7 @@ const (
 	// lent is the cores that two models share.
 	lent = 2
 	// written is the tokens of each answer.
-	written = 128
+	written = 64
 )
 
 // write has the nth of two models write an answer.
@@ -78,7 +80,7 @@ func withTurns(ctx context.Context, s *stage.Stage) error {
 			return err
 		}
 	}
-	return compare(ctx, "two_cpu_replicas_ratio", func(ctx context.Context, nth int) error {
+	return compare(ctx, "two_cpu_replicas_ratio", 3*rounds, func(ctx context.Context, nth int) error {
 		body, err := json.Marshal(map[string]any{"model": fmt.Sprint("random", nth), "prompt": "a", "max_tokens": written, "ignore_eos": true, "temperature": 0,
 			// Random weights would write what is no text.
 			"logit_bias": map[string]int{fmt.Sprint(letter): 100}})
@@ -142,7 +144,7 @@ func withoutTurns(ctx context.Context) (err error) {
 		}
 		running = append(running, p)
 	}
-	return compare(ctx, "two_cpu_engines_without_turns_ratio", func(ctx context.Context, nth int) error {
+	return compare(ctx, "two_cpu_engines_without_turns_ratio", rounds, func(ctx context.Context, nth int) error {
 		body := fmt.Appendf(nil, `{"prompt":[%d],"n_predict":%d,"ignore_eos":true,"temperature":0,"cache_prompt":false,"logit_bias":[[%d,100]]}`, letter, written, letter)
 		r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://engine/completion", bytes.NewReader(body))
 		if err != nil {
@@ -164,25 +166,31 @@ func withoutTurns(ctx context.Context) (err error) {
 	})
 }
 
-// compare prints how fast both write at once, held against the first one alone.
-func compare(ctx context.Context, name string, w write) error {
+// compare prints how fast both write at once, held against the first one alone
+// just before, of several pairs the one with the median ratio: whatever else the
+// machine does meanwhile changes from one second to the next.
+func compare(ctx context.Context, name string, times int, w write) error {
 	for nth := range 2 { // Both are warm.
 		if err := w(ctx, nth); err != nil {
 			return err
 		}
 	}
-	var alone, both []float64
-	for range rounds {
-		for n, list := range []*[]float64{&alone, &both} {
-			rate, err := together(ctx, n+1, w)
+	var pairs [][2]float64
+	for range times {
+		var pair [2]float64
+		for i := range pair {
+			rate, err := together(ctx, i+1, w)
 			if err != nil {
 				return err
 			}
-			*list = append(*list, rate)
+			pair[i] = rate
 		}
+		pairs = append(pairs, pair)
 	}
-	figure.Say("%s: alone %.4g, both %.4g tokens/s", name, alone, both)
-	figure.Ratio(name, figure.Median(both), figure.Median(alone), "tokens/s")
+	slices.SortFunc(pairs, func(a, b [2]float64) int { return cmp.Compare(a[1]/a[0], b[1]/b[0]) })
+	figure.Say("%s: one alone and both, tokens/s, by their ratio: %.3g", name, pairs)
+	middle := pairs[len(pairs)/2]
+	figure.Ratio(name, middle[1], middle[0], "tokens/s")
 	return nil
 }
 

@@ -21,9 +21,13 @@ const (
 // A Random is a model with random weights that llama.cpp loads and runs, of any
 // size. What it says means nothing.
 type Random struct {
-	// Arch is "llama", or "gemma3", which attends to a sliding window in five
-	// layers of six, and whose output layer is its input layer.
+	// Arch is "llama"; "gemma3", which attends to a sliding window in five
+	// layers of six, and whose output layer is its input layer; or "bert", which
+	// reads a text at once, keeps nothing of it, and has no output layer.
 	Arch string
+	// Pooling is how it makes one vector of a text, as llama.cpp numbers the ways:
+	// 0 not at all, 1 the mean, 3 the last token's, 4 a score.
+	Pooling int
 	// Type is that of all tensors with more than one dimension.
 	Type uint32
 	// Layers, and the width of the model, of its keys and values, and of its
@@ -159,6 +163,14 @@ func (m Random) header(from File) (File, []Tensor) {
 	if m.Window > 0 {
 		key("attention.sliding_window", uint32(m.Window))
 	}
+	if m.Pooling > 0 {
+		key("pooling_type", uint32(m.Pooling))
+	}
+	if m.Arch == "bert" {
+		key("attention.layer_norm_epsilon", float32(1e-5))
+		key("attention.causal", false)
+		f.Pairs = append(f.Pairs, Pair{"tokenizer.ggml.token_type_count", uint32(2)})
+	}
 	vocab := 0
 	for _, p := range from.Pairs {
 		if !strings.HasPrefix(p.Key, "tokenizer.") {
@@ -180,6 +192,9 @@ func (m Random) header(from File) (File, []Tensor) {
 		tensors = append(tensors, t)
 	}
 	add("token_embd.weight", m.Type, m.Width, vocab)
+	if m.Arch == "bert" {
+		return f, append(tensors, m.encoder()...)
+	}
 	gemma := m.Arch == "gemma3"
 	for i := range m.Layers {
 		b := fmt.Sprintf("blk.%d.", i)
@@ -211,6 +226,42 @@ func (m Random) header(from File) (File, []Tensor) {
 		add("output.weight", m.Type, m.Width, vocab)
 	}
 	return f, tensors
+}
+
+// encoder are the tensors of bert behind the embeddings of its tokens.
+func (m Random) encoder() []Tensor {
+	var tensors []Tensor
+	add := func(name string, kind uint32, dims ...uint64) {
+		tensors = append(tensors, Tensor{Name: name, Type: kind, Dims: dims})
+	}
+	width, keys, wide := uint64(m.Width), uint64(m.KVWidth), uint64(m.FeedForward)
+	norm := func(name string) {
+		add(name+".weight", F32, width)
+		add(name+".bias", F32, width)
+	}
+	layer := func(name string, in, out uint64) {
+		add(name+".weight", m.Type, in, out)
+		add(name+".bias", F32, out)
+	}
+	add("position_embd.weight", F32, width, uint64(m.Train))
+	add("token_types.weight", F32, width, 2)
+	norm("token_embd_norm")
+	for i := range m.Layers {
+		b := fmt.Sprintf("blk.%d.", i)
+		layer(b+"attn_q", width, width)
+		layer(b+"attn_k", width, keys)
+		layer(b+"attn_v", width, keys)
+		layer(b+"attn_output", width, width)
+		norm(b + "attn_output_norm")
+		layer(b+"ffn_up", width, wide)
+		layer(b+"ffn_down", wide, width)
+		norm(b + "layer_output_norm")
+	}
+	if m.Pooling == 4 {
+		layer("cls", width, width)
+		layer("cls.output", width, 1)
+	}
+	return tensors
 }
 
 // longer is an array with as many elements as wanted, more of the last kind at
