@@ -15,8 +15,11 @@ type seat struct {
 	evicts bool      // Idle models have to go first.
 	from   ways.Kind // How it runs there, where it is to run another way now; else "".
 	free   uint64    // Where it would compute, in bytes.
-	fetch  float64   // Seconds until it has the file, 0 where it need not fetch it.
+	fetch  float64   // Seconds until it has the file: 0 where it need not fetch it, or nobodyKnows.
 }
+
+// nobodyKnows is longer than any known time.
+const nobodyKnows = math.MaxFloat64
 
 // planner is one decision.
 type planner struct {
@@ -98,7 +101,7 @@ func (p *planner) choose() (chosen []*seat, stand []*Peer) {
 // unload has idle models go on a peer where that makes the model really faster. It says
 // nothing for or against the peer, which is chosen by what fits there as things are.
 func (p *planner) unload(c *seat) {
-	if !p.m.Evict || c.evicts || c.peer.Runs {
+	if !p.m.Evict || c.evicts || c.peer.Runs || c.way.Decode <= 0 { // Of 0 nothing is known.
 		return
 	}
 	if w, ok := p.pieces.BestUnloading(&c.peer.Machine); ok && w.Decode >= worthUnloading*c.way.Decode {
@@ -233,7 +236,7 @@ func (p *planner) seat(q *Peer, evicts bool) (c seat, ok bool) {
 	c.free, _ = roomFor(q, &c.way)
 	if c.fetches() {
 		if c.fetch = p.fetchSeconds(q); c.fetch < 0 {
-			c.fetch = math.MaxFloat64
+			c.fetch = nobodyKnows
 		}
 	}
 	return c, true

@@ -14,7 +14,7 @@ func (p *planner) says(text string) string { return fmt.Sprintf("model %q: %s", 
 
 // chosenText is the sentence for a plan, with the peers that serve until then.
 func (p *planner) chosenText(chosen []*seat, stand []*Peer) string {
-	var stays, moves, new, although []string
+	var stays, moves, new []string
 	least, most := uint64(0), uint64(0)
 	for _, c := range chosen {
 		if c.from != "" {
@@ -30,9 +30,6 @@ func (p *planner) chosenText(chosen []*seat, stand []*Peer) string {
 			least = need
 		}
 		new = append(new, fmt.Sprintf("%s (%s)", c.peer.Name, c.details()))
-		if text := p.although(c); text != "" {
-			although = append(although, text)
-		}
 	}
 	var parts []string
 	if len(stays) > 0 {
@@ -53,7 +50,7 @@ func (p *planner) chosenText(chosen []*seat, stand []*Peer) string {
 	if len(chosen) < p.m.Want {
 		text += fmt.Sprintf("; no more than %d of %d replicas find a place", len(chosen), p.m.Want)
 	}
-	for _, a := range although {
+	for _, a := range p.although(chosen) {
 		text += "; " + a
 	}
 	if len(stand) > 0 {
@@ -107,34 +104,6 @@ func (c *seat) gpus() []string {
 		}
 	}
 	return ids
-}
-
-// although explains a model that goes to a CPU beside a GPU that has room.
-func (p *planner) although(c *seat) string {
-	if c.way.Kind != ways.CPU {
-		return ""
-	}
-	var best *ways.Device
-	for i := range c.peer.Machine.GPUs {
-		if g := &c.peer.Machine.GPUs[i]; g.Known && g.Busy == "" && g.Free > 0 && (best == nil || g.Free > best.Free) {
-			best = g
-		}
-	}
-	if best == nil {
-		return ""
-	}
-	free := "is free"
-	if best.Free < best.Lent {
-		free = "is free in part"
-	}
-	text := fmt.Sprintf("runs on cpu although %s on %s %s: ", best.ID, c.peer.Name, free)
-	rungs := p.pieces.Ladder(&c.peer.Machine)
-	for _, r := range rungs {
-		if r.Verdict == ways.Fits && r.Kind != ways.CPU {
-			return text + fmt.Sprintf("%.1f tokens/s are predicted there, %.1f on cpu", r.Decode, c.way.Decode)
-		}
-	}
-	return text + rungs[0].Text
 }
 
 func total(w *ways.Way) (bytes uint64) {

@@ -203,7 +203,25 @@ func TestWaysAndWants(t *testing.T) {
 		{"none wanted", placement.Model{Want: -1}, peers{peer("attic", 16, 16, ready)}, "", "", false, `model "qwen": no replica is wanted for now`, nil},
 		{"it stays as it runs", placement.Model{}, peers{peer("attic", 16, 0, ready, card("CUDA0", 24, 24), func(p *placement.Peer) {
 			p.Way = &ways.Way{Kind: ways.CPU, Parts: []ways.Part{{Device: ways.HostID, Layers: 11, Bytes: 7}}}
-		})}, "attic:cpu", "", false, `model "qwen": stays on attic`, nil},
+		})}, "attic:cpu", "", false, `model "qwen": stays on attic; ` +
+			`runs on cpu although CUDA0 on attic is free: needs 1.3 GiB, RAM has 0 MiB free of the 16.0 GiB it lends`, nil},
+		{"a GPU elsewhere, and no file", placement.Model{Fetch: true}, peers{peer("attic", 16, 16), peer("den", 16, 16, card("CUDA0", 24, 24), disk(100), pulls(90))}, "attic:cpu", "", false,
+			`model "qwen": goes to attic (holds the file, 16.0 GiB free of 16.0 GiB lent); 12.8 GiB needed; ` +
+				`runs on cpu although CUDA0 on den is free: 15.2 tokens/s are predicted there, but it would have to fetch the file (about 138 s)`, nil},
+		{"nobody knows how long fetching takes", placement.Model{Fetch: true}, peers{peer("attic", 16, 16), peer("den", 16, 16, card("CUDA0", 8, 8), card("CUDA1", 8, 7), disk(100))}, "attic:cpu", "", false,
+			`model "qwen": goes to attic (holds the file, 16.0 GiB free of 16.0 GiB lent); 12.8 GiB needed; ` +
+				`runs on cpu although CUDA0 and CUDA1 on den are free in part: 15.2 tokens/s are predicted there, but it would have to fetch the file (how long that takes is not known)`, nil},
+		{"it runs on a CPU, and elsewhere a GPU is free", placement.Model{}, peers{peer("attic", 16, 2, ready), peer("den", 16, 16, card("CUDA0", 24, 24)), peer("lab", 16, 16, card("CUDA0", 8, 8))}, "attic:cpu", "", false,
+			`model "qwen": stays on attic; runs on cpu although CUDA0 on den is free: 15.2 tokens/s are predicted there, but it runs on attic already`, nil},
+		{"it is placed on a CPU, and a GPU is free here and elsewhere", placement.Model{}, peers{peer("attic", 16, 16, placed, card("CUDA0", 2, 2)), peer("den", 16, 16, card("CUDA0", 24, 24))}, "attic:cpu", "", false,
+			`model "qwen": goes to attic (holds the file, 16.0 GiB free of 16.0 GiB lent); 12.8 GiB needed; ` +
+				`runs on cpu although CUDA0 on attic is free: needs 11.5 GiB, CUDA0 lends 2.0 GiB in all; ` +
+				`runs on cpu although CUDA0 on den is free: 15.2 tokens/s are predicted there, but it is placed on attic`, nil},
+		{"two run on CPUs", placement.Model{Want: 1}, peers{peer("attic", 16, 2, ready), peer("den", 16, 2, ready), peer("lab", 16, 16, card("CUDA0", 24, 24))}, "attic:cpu den:cpu", "", false,
+			`model "qwen": stays on attic and den; on attic it runs on cpu although CUDA0 on lab is free: 15.2 tokens/s are predicted there, but it runs on attic already`, nil},
+		{"a GPU elsewhere that is no option", placement.Model{}, peers{peer("attic", 16, 2, ready), peer("den", 16, 16, card("CUDA0", 24, 24), cordons), peer("lab", 16, 16, card("CUDA0", 24, 24), failed),
+			peer("nas", 16, 16, card("CUDA0", 24, 24), falls(ways.OneGPU, false), falls(ways.Hybrid, false)), peer("shed", 16, 16, card("CUDA0", 24, 24), empty)}, "attic:cpu", "", false,
+			`model "qwen": stays on attic`, []string{"den is cordoned", "lab: the engine ended at once", "shed does not hold the file (relay model pull qwen there)"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			m := tc.m
@@ -407,3 +425,12 @@ func TestMovesToAGPUThatIsFree(t *testing.T) {
 }
 
 func list(change ...func(*placement.Peer)) []func(*placement.Peer) { return change }
+
+// Nothing is unloaded for a model of which no speed is known.
+func TestUnloadsNothingForAnUnknownSpeed(t *testing.T) {
+	m := placement.Model{Name: "qwen", Shape: takes(8), Want: 1, Evict: true}
+	plan := placement.Place(m, placement.Snapshot{Peers: []placement.Peer{peer("attic", 16, 9, idle(7))}})
+	if want := `model "qwen": goes to attic (holds the file, 9.0 GiB free of 16.0 GiB lent); 8.0 GiB needed`; plan.Text != want {
+		t.Errorf("says\n%s\nwant\n%s", plan.Text, want)
+	}
+}
