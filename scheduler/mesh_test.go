@@ -94,6 +94,7 @@ type fakePeer struct {
 	autoPause bool
 	modelsMax uint64
 	table     *record.Table
+	roster    atomic.Pointer[rosterAt]
 	s         *Scheduler
 	engine    *fakeEngine
 	without   string // Why there is no engine; empty where there is one.
@@ -339,11 +340,24 @@ func (p *fakePeer) Roster() *membership.Roster {
 	if p.table == nil {
 		return p.c.judge.Roster(nil)
 	}
+	at := rosterAt{table: p.table, revision: p.table.Revision(membership.KindMember)}
+	if was := p.roster.Load(); was != nil && was.table == at.table && was.revision == at.revision {
+		return was.roster
+	}
 	var records []record.Record
 	for _, s := range p.table.History(membership.KindMember) {
 		records = append(records, s.Record)
 	}
-	return p.c.judge.Roster(records)
+	at.roster = p.c.judge.Roster(records)
+	p.roster.Store(&at)
+	return at.roster
+}
+
+// rosterAt is a roster as of one state of a table.
+type rosterAt struct {
+	table    *record.Table
+	revision uint64
+	roster   *membership.Roster
 }
 
 func (p *fakePeer) May(author peer.ID, rule record.Rule, kind, id string) record.Verdict {
