@@ -169,7 +169,9 @@ func (w *world) untrue(v *view, m *modelView, err error) (texts []string) {
 	}
 	if s := saysNeed.FindStringSubmatch(text); s != nil {
 		is("what it needs", s[1], need)
-		is("what is free", s[2], ways.AtMost(host(s[3]).Free))
+		if !saysNone.MatchString(text) { // Else it is answered at once, by the last word.
+			is("what is free", s[2], ways.AtMost(host(s[3]).Free))
+		}
 	}
 	if s := saysNone.FindStringSubmatch(text); s != nil {
 		most := uint64(0)
