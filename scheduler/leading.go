@@ -283,7 +283,49 @@ func (l *leading) place(v *view, m *modelView, s placement.Snapshot, want demand
 	case plan.Reason == string(NoCapacity) && want.Evict && !plan.Final:
 		plan.Text += staying(v, m)
 	}
+	plan.Later = plan.Later && passes(v, m)
 	return plan
+}
+
+// passes says whether what is in the way of a model may end by itself: not models
+// that are kept.
+func passes(v *view, m *modelView) bool {
+	shape := m.shape()
+	for i := range v.peers {
+		p := &v.peers[i]
+		if !p.alive() || m.Only != "" && m.Only != p.id {
+			continue
+		}
+		machine := v.machine(p, m.uid)
+		room := machine.Host.Free
+		for _, d := range machine.GPUs {
+			if !d.Unified {
+				room += d.Free
+			}
+		}
+		for _, o := range v.models {
+			for _, r := range o.replicas {
+				if o == m || r.peer != p.id || o.kept() {
+					continue
+				}
+				for _, part := range o.placedAt(v, r) {
+					room += part.Bytes
+				}
+			}
+		}
+		if room >= shape.CPU() || slices.ContainsFunc(machine.GPUs, func(d ways.Device) bool { return d.Busy != "" }) {
+			return true
+		}
+	}
+	return false
+}
+
+// placedAt is what a replica takes, by device.
+func (m *modelView) placedAt(v *view, r replicaView) []ways.Part {
+	if len(r.Parts) > 0 {
+		return r.Parts
+	}
+	return v.placements[m.uid].way(r.peer, m.Model).Parts
 }
 
 // staying says which models are in the way of one that somebody waits for, where

@@ -353,8 +353,13 @@ type owned struct {
 func (w *worker) own() owned {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	o := owned{Own: Own{Bytes: w.s.ledger.Reserved()}, starting: map[string]bool{}}
+	o := owned{Own: Own{Bytes: w.s.ledger.Reserved(), Engines: map[string]int{}}, starting: map[string]bool{}}
 	for e := range w.engines {
+		for _, part := range e.way.Parts {
+			if part.Layers > 0 {
+				o.Engines[part.Device]++
+			}
+		}
 		if pid := int(e.pid.Load()); pid > 0 {
 			o.PIDs = append(o.PIDs, pid)
 		}

@@ -1,9 +1,11 @@
 package scheduler
 
 import (
+	"cmp"
 	"slices"
 
 	"relay/scheduler/placement"
+	"relay/scheduler/ways"
 )
 
 // restarting is how far the restart of a model is.
@@ -68,11 +70,17 @@ func (l *leading) placeRestart(current placementView, r restarting, place func(m
 func roomForTwo(v *view, m *modelView, current placementView, peer string) bool {
 	p := v.peer[peer]
 	machine := v.machine(p, m.uid)
-	free := map[string]uint64{machine.Host.ID: machine.Host.Free}
+	free, pool := map[string]uint64{ways.HostID: machine.Host.Free}, map[string]string{}
 	for _, d := range machine.GPUs {
-		free[d.ID] = d.Free
+		if free[d.ID] = d.Free; d.Unified {
+			pool[d.ID] = ways.HostID
+		}
 	}
+	need := map[string]uint64{}
 	for device, bytes := range current.way(peer, m.Model).Need() {
+		need[cmp.Or(pool[device], device)] += bytes
+	}
+	for device, bytes := range need {
 		if bytes > free[device] {
 			return false
 		}
