@@ -27,13 +27,13 @@ type Decision struct {
 type decisions struct {
 	mu      sync.Mutex
 	list    []Decision
-	placed  map[string]record.Version
+	placed  map[string]placementView
 	refused map[string]record.Version
 	parked  map[string]bool
 }
 
 func newDecisions() *decisions {
-	return &decisions{placed: map[string]record.Version{}, refused: map[string]record.Version{}, parked: map[string]bool{}}
+	return &decisions{placed: map[string]placementView{}, refused: map[string]record.Version{}, parked: map[string]bool{}}
 }
 
 // note adds what is new in a view.
@@ -41,9 +41,12 @@ func (d *decisions) note(v *view) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, m := range v.models {
-		if p, ok := v.placements[m.uid]; ok && d.placed[m.uid] != p.version {
-			d.placed[m.uid] = p.version
-			d.add(m.shown, p.Text)
+		if p, ok := v.placements[m.uid]; ok && d.placed[m.uid].version != p.version {
+			was, known := d.placed[m.uid]
+			d.placed[m.uid] = p
+			if reworded := known && len(p.Peers) == 0 && sameOrder(was.Placement, p.Placement, false); !reworded {
+				d.add(m.shown, p.Text)
+			}
 		}
 		for _, k := range v.placements[m.uid].Parked {
 			key := pairID(k.Peer, m.uid+"/"+k.Way)

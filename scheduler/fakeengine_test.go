@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"net/http"
 	"slices"
@@ -35,6 +36,8 @@ type fakeEngine struct {
 	stopping func()            // Called when one is told to stop.
 	used     map[string]uint64 // Memory of what runs or starts, by device.
 	most     map[string]uint64
+	may      map[string]uint64 // The most that may be taken, by device; nil is all.
+	over     []string          // Starts that took more than that.
 }
 
 const loadTime = 2 * time.Second
@@ -131,6 +134,9 @@ func (e *fakeEngine) take(bytes map[string]uint64) {
 		device = e.where(device)
 		e.used[device] += n
 		e.most[device] = max(e.most[device], e.used[device])
+		if e.may != nil && e.used[device] > e.may[device] {
+			e.over = append(e.over, fmt.Sprintf("%s: %s takes %d bytes of %s, then %d are used, and %d may be", time.Now().Format("15:04:05.000"), e.last.instance(), n, device, e.used[device], e.may[device]))
+		}
 	}
 }
 
@@ -205,6 +211,12 @@ type fakeProcess struct {
 	timings Timings
 }
 
+// toProcess is the way to a process.
+type toProcess struct {
+	http.RoundTripper
+	process *fakeProcess
+}
+
 func (p *fakeProcess) end(err error) {
 	p.once.Do(func() {
 		p.e.mu.Lock()
@@ -216,7 +228,7 @@ func (p *fakeProcess) end(err error) {
 	})
 }
 
-func (p *fakeProcess) Client() http.RoundTripper   { return noTripper("") }
+func (p *fakeProcess) Client() http.RoundTripper   { return toProcess{noTripper(""), p} }
 func (p *fakeProcess) Device() string              { return "CPU" }
 func (p *fakeProcess) PID() int                    { return 0 }
 func (p *fakeProcess) Check(context.Context) error { return nil }

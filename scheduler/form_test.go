@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"crypto/rand"
 	"errors"
 	"math"
 	"slices"
@@ -26,7 +27,7 @@ func TestOnlyWhatNewUIDMakesIsAUID(t *testing.T) {
 	}
 	bad := []string{"", ".", "..", "../../../../etc/x", "a/b", "aaaaaaaaaaaaaaa", "aaaaaaaaaaaaaaaaa", "AAAAAAAAAAAAAAAA", "aaaaaaaaaaaaaaa1",
 		"aaaaaaaaaaaaaaa.", `..\..\..\..\aaaa`, "aaaaaaaaaaaaaa/a"}
-	peer := newCluster(t, 1).peers[0]
+	peer := newCluster(t, 1, rand.Reader).peers[0]
 	defer peer.crash()
 	kinds := map[string]record.Kind{}
 	for _, k := range Kinds(anything, anything) {

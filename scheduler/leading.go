@@ -21,6 +21,10 @@ import (
 // for: what it told of its devices may still be on its way.
 const softPause = time.Second
 
+// rewordEvery is how often the sentence about a model that runs nowhere is written
+// anew for its figures alone. Where somebody asks that is done at once.
+const rewordEvery = time.Minute
+
 // leading is this peer's part as a leader: it orders where the models run that
 // it leads. What a peer refused or failed at is not asked of it again for a
 // while, on this leader's own clock.
@@ -32,7 +36,8 @@ type leading struct {
 	retried  map[replicaKey]record.Version // The reports of failures after which a new order was written.
 	drained  map[string]time.Time          // Since when a peer is drained; by peer.
 	adopted  map[string]leadership.Fence
-	slept    map[string]string // Why models were unloaded, by uid.
+	slept    map[string]string    // Why models were unloaded, by uid.
+	worded   map[string]time.Time // When their placements were last written, by uid.
 
 	mu    sync.Mutex
 	asked []ask // That was asked of this leader since it last decided.
@@ -55,7 +60,7 @@ type softRefusal struct {
 func newLeading(s *Scheduler) *leading {
 	return &leading{
 		s: s, setbacks: setback.New(), demand: demand.New(), soft: map[replicaKey]softRefusal{}, retried: map[replicaKey]record.Version{},
-		drained: map[string]time.Time{}, adopted: map[string]leadership.Fence{}, slept: map[string]string{},
+		drained: map[string]time.Time{}, adopted: map[string]leadership.Fence{}, slept: map[string]string{}, worded: map[string]time.Time{},
 	}
 }
 
@@ -85,6 +90,7 @@ func (l *leading) decide(v *view) {
 	gone := func(key replicaKey) bool { return !alive(key.uid) || v.peer[key.peer] == nil }
 	maps.DeleteFunc(l.soft, func(key replicaKey, _ softRefusal) bool { return gone(key) })
 	maps.DeleteFunc(l.retried, func(key replicaKey, _ record.Version) bool { return gone(key) })
+	maps.DeleteFunc(l.worded, func(uid string, _ time.Time) bool { return !alive(uid) })
 }
 
 func actsFor(uid string, asked []ask) (acts []Act) {
@@ -168,10 +174,11 @@ func (l *leading) order(v *view, m *modelView, claim leadership.Fence, now time.
 	if current.Served != served {
 		l.setbacks.Forget(m.uid)
 	}
-	restart := current.Restart
+	restart, asked := current.Restart, false
 	for _, act := range acts {
 		switch act {
 		case ActWant, ActLoad:
+			asked = true
 			l.demand.Asked(m.uid, now)
 		case ActUnload:
 			l.sleep(m.uid, "unloaded by hand")
@@ -195,7 +202,8 @@ func (l *leading) order(v *view, m *modelView, claim leadership.Fence, now time.
 	sequence := uint64(0)
 	if known && current.leader == l.s.self && current.fence() == claim {
 		sequence = current.version[2] + 1
-		if sameOrder(current.Placement, order, m.serves(v)) && len(l.again(m, order.Peers)) == 0 {
+		reword := len(order.Peers) == 0 && order.Text != current.Text && (asked || now.Sub(l.worded[m.uid]) >= rewordEvery)
+		if sameOrder(current.Placement, order, m.serves(v)) && len(l.again(m, order.Peers)) == 0 && !reword {
 			return
 		}
 	}
@@ -207,6 +215,7 @@ func (l *leading) order(v *view, m *modelView, claim leadership.Fence, now time.
 		l.s.log.Warn("placement not written", "model", m.shown, "error", err)
 		return
 	}
+	l.worded[m.uid] = now
 	for _, r := range l.again(m, order.Peers) {
 		l.retried[replicaKey{r.peer, m.uid}] = r.version
 	}
@@ -336,11 +345,13 @@ func staying(v *view, m *modelView) string {
 	var texts []string
 	for i := range v.peers {
 		p := &v.peers[i]
-		if !p.alive() || m.Only != "" && m.Only != p.id || v.machine(p, m.uid).Host.Lent < need {
+		host := v.machine(p, m.uid).Host
+		if !p.alive() || m.Only != "" && m.Only != p.id || host.Lent < need {
 			continue
 		}
 		for _, o := range v.models {
-			if o == m || !slices.ContainsFunc(o.replicas, func(r replicaView) bool { return r.peer == p.id && r.State == StateReady }) {
+			at := slices.IndexFunc(o.replicas, func(r replicaView) bool { return r.peer == p.id && r.State == StateReady })
+			if o == m || at < 0 {
 				continue
 			}
 			why := "is in use, or was loaded only just now"
@@ -349,6 +360,8 @@ func staying(v *view, m *modelView) string {
 				why = "is pinned"
 			case o.Min > 0:
 				why = "is to have " + counted(o.Min, "replica") + " at least"
+			case host.Evictable > 0 && o.replicas[at].inRAM() <= host.Evictable:
+				why = "is in use, was loaded only just now, or would not make room enough"
 			}
 			texts = append(texts, fmt.Sprintf("%q stays on %s: it %s", o.shown, p.Name, why))
 		}

@@ -45,6 +45,7 @@ import (
 type cluster struct {
 	t     *testing.T
 	key   membership.MeshKey
+	judge *membership.Judge // Shared: each signature is checked once.
 	mu    sync.Mutex
 	peers []*fakePeer
 	cut   map[[2]int]bool
@@ -93,6 +94,7 @@ type fakePeer struct {
 	autoPause bool
 	modelsMax uint64
 	table     *record.Table
+	roster    atomic.Pointer[rosterAt]
 	s         *Scheduler
 	engine    *fakeEngine
 	without   string // Why there is no engine; empty where there is one.
@@ -130,15 +132,15 @@ func (d stateDisk) Apply(writes []store.Write) error {
 	return d.memory.Apply(list)
 }
 
-func newCluster(t *testing.T, n int) *cluster {
+func newCluster(t *testing.T, n int, random io.Reader) *cluster {
 	t.Helper()
 	key, err := membership.NewMeshKey()
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &cluster{t: t, key: key, cut: map[[2]int]bool{}}
+	c := &cluster{t: t, key: key, judge: membership.NewJudge(key.ID()), cut: map[[2]int]bool{}}
 	for i := range n {
-		identity, _, err := crypto.GenerateEd25519Key(rand.Reader)
+		identity, _, err := crypto.GenerateEd25519Key(random)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -336,13 +338,26 @@ func (p *fakePeer) Self() peer.ID { return p.id }
 
 func (p *fakePeer) Roster() *membership.Roster {
 	if p.table == nil {
-		return membership.NewRoster(p.c.key.ID(), nil)
+		return p.c.judge.Roster(nil)
+	}
+	at := rosterAt{table: p.table, revision: p.table.Revision(membership.KindMember)}
+	if was := p.roster.Load(); was != nil && was.table == at.table && was.revision == at.revision {
+		return was.roster
 	}
 	var records []record.Record
 	for _, s := range p.table.History(membership.KindMember) {
 		records = append(records, s.Record)
 	}
-	return membership.NewRoster(p.c.key.ID(), records)
+	at.roster = p.c.judge.Roster(records)
+	p.roster.Store(&at)
+	return at.roster
+}
+
+// rosterAt is a roster as of one state of a table.
+type rosterAt struct {
+	table    *record.Table
+	revision uint64
+	roster   *membership.Roster
 }
 
 func (p *fakePeer) May(author peer.ID, rule record.Rule, kind, id string) record.Verdict {
@@ -353,8 +368,9 @@ func (p *fakePeer) Peers() []p2p.Peer {
 	p.c.mu.Lock()
 	defer p.c.mu.Unlock()
 	var list []p2p.Peer
+	roster := p.Roster()
 	for _, o := range p.c.peers {
-		m, ok := p.Roster().Member(o.id)
+		m, ok := roster.Member(o.id)
 		if !ok {
 			continue
 		}
@@ -718,8 +734,13 @@ func (p *fakePeer) ready(name string) []string {
 
 // bubble runs a test of a cluster under a clock of its own.
 func bubble(t *testing.T, n int, f func(t *testing.T, c *cluster)) {
+	seededBubble(t, n, rand.Reader, f)
+}
+
+// seededBubble draws who the peers are, and so who leads what.
+func seededBubble(t *testing.T, n int, random io.Reader, f func(t *testing.T, c *cluster)) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newCluster(t, n)
+		c := newCluster(t, n, random)
 		defer c.end()
 		c.pass(settledAfter + 5*time.Second)
 		f(t, c)

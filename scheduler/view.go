@@ -62,6 +62,14 @@ type replicaView struct {
 	version record.Version
 }
 
+// inRAM is the host memory that is reserved for the replica, in bytes.
+func (r replicaView) inRAM() uint64 {
+	if i := slices.IndexFunc(r.Parts, func(p ways.Part) bool { return p.Device == ways.HostID }); i >= 0 {
+		return r.Parts[i].Bytes
+	}
+	return 0
+}
+
 type holdingView struct {
 	Holding
 	peer string
