@@ -21,6 +21,18 @@ import (
 // for: what it told of its devices may still be on its way.
 const softPause = time.Second
 
+const (
+	// shortPause is how long one is left alone that had no memory free: its ledger
+	// knows what its advert did not say yet.
+	shortPause = 5 * time.Second
+	// busyPause is how long the GPUs of a peer are left alone for a model that had to
+	// leave one of them. It doubles while that happens again and again, up to
+	// busyLongest, and begins anew after busyForgotten.
+	busyPause     = 15 * time.Second
+	busyLongest   = 10 * time.Minute
+	busyForgotten = 30 * time.Minute
+)
+
 // rewordEvery is how often the sentence about a model that runs nowhere is written
 // anew for its figures alone. Where somebody asks that is done at once.
 const rewordEvery = time.Minute
@@ -53,6 +65,9 @@ type ask struct {
 type softRefusal struct {
 	version record.Version // Of the replica record that told it.
 	until   time.Time
+	offGPU  time.Time // Until when it is to stay off the peer's GPUs,
+	busy    int       // for so many times that it had to leave one
+	last    time.Time // of which this was the last.
 	reason  string
 	text    string
 }
@@ -185,6 +200,9 @@ func (l *leading) order(v *view, m *modelView, claim leadership.Fence, now time.
 		case ActRetry:
 			l.setbacks.Forget(m.uid)
 		case ActRestart:
+			for _, r := range m.replicas { // Whoever led before may have counted further.
+				restart = max(restart, r.Restart)
+			}
 			restart++
 		}
 	}
@@ -276,6 +294,9 @@ func (l *leading) place(v *view, m *modelView, s placement.Snapshot, want demand
 		UID: m.uid, Name: m.shown, CID: m.CID, Bytes: m.size(), Shape: m.shape(), Want: want.Count + more, Only: m.Only, Evict: want.Evict,
 		Fetch: mayFetch(m.Model, s, want),
 	}
+	if more > 0 { // What only stands in is worth no files and no other model.
+		model.Fetch, model.Evict = false, false
+	}
 	if want.Less != "" {
 		for i := range s.Peers {
 			if p := &s.Peers[i]; p.ID == want.Less { // The others come before it.
@@ -292,8 +313,16 @@ func (l *leading) place(v *view, m *modelView, s placement.Snapshot, want demand
 	case plan.Reason == string(NoCapacity) && want.Evict && !plan.Final:
 		plan.Text += staying(v, m)
 	}
-	plan.Later = plan.Later && passes(v, m)
+	plan.Later = (plan.Later || l.shortOnly(s, m.uid, plan)) && passes(v, m)
 	return plan
+}
+
+// shortOnly says whether a model runs nowhere only because a peer had no memory free
+// a moment ago.
+func (l *leading) shortOnly(s placement.Snapshot, uid string, plan placement.Plan) bool {
+	return len(plan.Orders) == 0 && !plan.Final && slices.ContainsFunc(s.Peers, func(p placement.Peer) bool {
+		return p.Failed == string(NoCapacity) && l.soft[replicaKey{p.ID, uid}].why == p.Failed
+	})
 }
 
 // passes says whether what is in the way of a model may end by itself: not models
@@ -429,14 +458,11 @@ func (l *leading) hear(v *view, m *modelView, now time.Time) {
 				failed(t.Way, setback.Failure{Mark: "tried " + t.Order, Parks: Reason(t.Reason) == EngineFailed, Reason: t.Reason, Text: t.Text})
 			}
 		case StateFailed, StateRefused:
-			if why := Reason(r.Reason); why == Unloaded || why == DeviceBusy {
+			if why := Reason(r.Reason); why == Unloaded || why == DeviceBusy || why == NoCapacity {
 				soft, known := l.soft[replicaKey{r.peer, m.uid}]
 				if !known || soft.version != r.version {
-					until := now
-					if why == DeviceBusy {
-						until = now.Add(softPause)
-					}
-					l.soft[replicaKey{r.peer, m.uid}] = softRefusal{r.version, until, r.Reason, r.Message}
+					soft.soften(why, r, now)
+					l.soft[replicaKey{r.peer, m.uid}] = soft
 					if why == Unloaded && slices.Contains(v.placements[m.uid].Peers, r.peer) {
 						unloaded = r.Message
 					}
@@ -459,6 +485,23 @@ func (l *leading) hear(v *view, m *modelView, now time.Time) {
 	} else if past.Extra > 0 { // It is the one that the load needs no more.
 		past.Extra--
 		l.demand.Adopt(m.uid, past)
+	}
+}
+
+// soften takes in one more of these refusals.
+func (s *softRefusal) soften(why Reason, r replicaView, now time.Time) {
+	s.version, s.why, s.text, s.until = r.version, r.Reason, r.Message, now
+	switch why {
+	case NoCapacity:
+		s.until = now.Add(shortPause)
+	case DeviceBusy:
+		s.until = now.Add(softPause)
+		if now.Sub(s.last) > busyForgotten {
+			s.busy = 0
+		}
+		s.offGPU = now.Add(min(busyPause<<min(s.busy, 10), busyLongest))
+		s.busy++
+		s.last = now
 	}
 }
 

@@ -21,9 +21,6 @@ import (
 type run struct {
 	uid  string
 	name string
-	// evict: idle models may be unloaded for it, since somebody waits for it or wants
-	// it kept.
-	evict bool
 
 	// telling is held while the record is written, so that records are written
 	// in the order of what they say. It is taken before worker.mu.
@@ -31,17 +28,22 @@ type run struct {
 
 	// Of worker.mu.
 	model     Model
+	evict     bool // Idle models may be unloaded for it: somebody waits for it, or wants it kept.
 	way       ways.Way
 	order     record.Version // The placement that is obeyed.
-	moveTo    record.Version // The last order to run another way that was passed on.
+	moveTo    *ways.Way      // How it is to run; nil is as it does.
+	moveBy    record.Version // The order that says so, and the one that was last tried.
+	movedBy   record.Version
 	tried     *Tried         // A way that did not work out.
 	fence     leadership.Fence
-	engine    *engine // Takes requests; nil while none does.
-	renewing  bool    // Another engine is being started in the place of that one.
-	restarted uint64  // The number of the last restart that it has been through.
-	restartTo uint64  // The number of the one that is ordered.
-	failed    bool    // It ended by itself and waits for a new order.
-	told      Replica // What the mesh was last told; zero while that is nothing.
+	engine    *engine   // Takes requests; nil while none does.
+	renewing  bool      // Another engine is being started in the place of that one.
+	leaked    time.Time // When its engine was last to be replaced because it leaked,
+	leaks     int       // and how often it was.
+	restarted uint64    // The number of the last restart that it has been through.
+	restartTo uint64    // The number of the one that is ordered.
+	failed    bool      // It ended by itself and waits for a new order.
+	told      Replica   // What the mesh was last told; zero while that is nothing.
 
 	ending  sync.WaitGroup // Engines that were replaced and finish their requests.
 	cancel  context.CancelFunc
@@ -54,9 +56,8 @@ type run struct {
 type renewalOrder struct {
 	number uint64 // Of the restart; 0 where this peer itself wants it.
 	text   string // Why, for the log and status.
-	// way is how it is to run from now on, by which order; nil is as before.
-	way   *ways.Way
-	order record.Version
+	// move: it is to run another way, which the run knows.
+	move bool
 	// spare: it is not worth a gap.
 	spare bool
 }
@@ -94,13 +95,13 @@ func (r *run) askRestart(number uint64) {
 // askMove has the engine replaced by one that runs another way, once for each
 // order; worker.mu is held.
 func (r *run) askMove(way ways.Way, order record.Version) {
-	if r.moveTo == order {
+	r.moveTo, r.moveBy = &way, order
+	if r.movedBy == order {
 		return
 	}
 	select {
-	case r.renewal <- renewalOrder{way: &way, order: order, text: fmt.Sprintf("it is to run %s", way.Kind), spare: true}:
-		r.moveTo = order
-	default:
+	case r.renewal <- renewalOrder{move: true, text: fmt.Sprintf("it is to run %s", way.Kind), spare: true}:
+	default: // It is at it, or will be.
 	}
 }
 
@@ -118,6 +119,9 @@ func (w *worker) serve(ctx context.Context, r *run) error {
 	if err != nil {
 		return err
 	}
+	w.mu.Lock()
+	r.engine = e
+	w.mu.Unlock()
 	for {
 		w.open(r, e)
 		next, err := w.watch(ctx, r, e)
@@ -252,9 +256,6 @@ func (w *worker) touch(m Model) {
 // open lets requests to an engine, instead of the one before it.
 func (w *worker) open(r *run, e *engine) {
 	w.touch(e.model)
-	w.mu.Lock()
-	r.engine = e
-	w.mu.Unlock()
 	w.tell(r, w.readyNow(r, e))
 	w.s.log.Info("ready", "model", r.name, "device", e.process.Device(), "way", string(e.way.Kind), "load_ms", e.load.Milliseconds())
 	w.s.advert.again()
@@ -329,6 +330,7 @@ func (w *worker) shut(r *run, e *engine) {
 	if r.engine == e {
 		r.engine = nil
 	}
+	e.close()
 	w.mu.Unlock()
 	w.touch(e.model)
 }
@@ -395,21 +397,25 @@ func (w *worker) countOf(uid string) (n int) {
 // not start the old one goes on.
 func (w *worker) renewEngine(ctx context.Context, r *run, e *engine, order renewalOrder) (*engine, error) {
 	w.mu.Lock()
-	unloaded := r.engine != e
-	r.renewing = !unloaded // From now on it is not unloaded for others, who would wait for each other.
-	way := r.way
+	way, idle := r.way, r.engine != e // It was unloaded, which the loop finds.
+	if order.move {
+		if r.moveTo == nil || sameWay(r.way, *r.moveTo) || r.movedBy == r.moveBy {
+			idle = true // It has come about, or is not wanted any more.
+		} else {
+			way, r.movedBy = *r.moveTo, r.moveBy
+		}
+	}
+	tried := r.moveBy
+	r.renewing = !idle // From now on it is not unloaded for others, who would wait for each other.
 	w.mu.Unlock()
-	if unloaded {
-		return nil, nil // The loop finds it.
+	if idle {
+		return nil, nil
 	}
 	defer func() {
 		w.mu.Lock()
 		r.renewing = false
 		w.mu.Unlock()
 	}()
-	if order.way != nil {
-		way = *order.way
-	}
 	w.tellBeside(r, e, StageStarting, "")
 	nth := 1 - e.nth
 	next, err := w.bringUp(ctx, r, way, nth, true, "")
@@ -417,8 +423,12 @@ func (w *worker) renewEngine(ctx context.Context, r *run, e *engine, order renew
 	case err == nil:
 		w.mu.Lock()
 		r.restarted = max(r.restarted, order.number)
-		next.pressure = e.pressure
-		r.engine, r.way, r.tried = next, way, nil
+		next.pressure, next.used = e.pressure, e.used
+		if r.engine == e {
+			r.engine = next
+		} // Else it is to be unloaded, which the loop finds.
+		e.close()
+		r.way, r.tried = way, nil
 		w.mu.Unlock()
 		w.s.log.Info("engine replaced", "model", r.name, "why", order.text)
 		r.ending.Go(func() { w.end(r, e, drainTime) })
@@ -426,7 +436,7 @@ func (w *worker) renewEngine(ctx context.Context, r *run, e *engine, order renew
 	case ctx.Err() != nil:
 		return nil, nil // The loop finds it.
 	case order.spare || ReasonOf(err) != NoCapacity:
-		w.keep(r, e, order, err)
+		w.keep(r, e, order, way, tried, err)
 		return nil, nil
 	}
 	w.shut(r, e) // There is no room for two.
@@ -441,20 +451,22 @@ func (w *worker) renewEngine(ctx context.Context, r *run, e *engine, order renew
 	}
 	w.mu.Lock()
 	r.restarted = max(r.restarted, order.number)
+	next.used = e.used
+	r.engine = next
 	w.mu.Unlock()
 	return next, nil
 }
 
 // keep goes on with an engine whose successor did not start, and says so.
-func (w *worker) keep(r *run, e *engine, order renewalOrder, err error) {
+func (w *worker) keep(r *run, e *engine, order renewalOrder, way ways.Way, by record.Version, err error) {
 	w.mu.Lock()
 	r.restarted = max(r.restarted, order.number)
-	if order.way != nil {
-		r.tried = &Tried{Way: string(order.way.Kind), Order: order.order.String(), Reason: string(ReasonOf(err)), Text: bounded(err.Error(), maxSentence)}
+	if order.move {
+		r.tried = &Tried{Way: string(way.Kind), Order: by.String(), Reason: string(ReasonOf(err)), Text: bounded(err.Error(), maxSentence)}
 	}
 	w.mu.Unlock()
 	w.s.log.Warn("engine not replaced", "model", r.name, "error", err)
-	if order.number == 0 && order.way == nil {
+	if order.number == 0 && !order.move {
 		w.tell(r, w.readyNow(r, e)) // Nobody asked for it.
 		return
 	}
