@@ -23,8 +23,11 @@ const softPause = time.Second
 
 const (
 	// shortPause is how long one is left alone that had no memory free: its ledger
-	// knows what its advert did not say yet.
-	shortPause = 5 * time.Second
+	// knows what its advert did not say yet. It doubles up to shortLongest, and begins
+	// anew after shortForgotten.
+	shortPause     = 5 * time.Second
+	shortLongest   = 2 * time.Minute
+	shortForgotten = 10 * time.Minute
 	// busyPause is how long the GPUs of a peer are left alone for a model that had to
 	// leave one of them. It doubles while that happens again and again, up to
 	// busyLongest, and begins anew after busyForgotten.
@@ -49,6 +52,7 @@ type leading struct {
 	drained  map[string]time.Time          // Since when a peer is drained; by peer.
 	adopted  map[string]leadership.Fence
 	slept    map[string]string    // Why models were unloaded, by uid.
+	turns    map[string]turn      // Whose turn it is to restart, by uid.
 	worded   map[string]time.Time // When their placements were last written, by uid.
 
 	mu    sync.Mutex
@@ -66,8 +70,9 @@ type softRefusal struct {
 	version record.Version // Of the replica record that told it.
 	until   time.Time
 	offGPU  time.Time // Until when it is to stay off the peer's GPUs,
-	busy    int       // for so many times that it had to leave one
-	last    time.Time // of which this was the last.
+	busy    int       // for so many times that it had to leave one.
+	short   int       // For so many times it had no memory free.
+	last    time.Time // When that, or the other, was so last.
 	reason  string
 	text    string
 }
@@ -75,7 +80,7 @@ type softRefusal struct {
 func newLeading(s *Scheduler) *leading {
 	return &leading{
 		s: s, setbacks: setback.New(), demand: demand.New(), soft: map[replicaKey]softRefusal{}, retried: map[replicaKey]record.Version{},
-		drained: map[string]time.Time{}, adopted: map[string]leadership.Fence{}, slept: map[string]string{}, worded: map[string]time.Time{},
+		drained: map[string]time.Time{}, adopted: map[string]leadership.Fence{}, slept: map[string]string{}, turns: map[string]turn{}, worded: map[string]time.Time{},
 	}
 }
 
@@ -208,9 +213,11 @@ func (l *leading) order(v *view, m *modelView, claim leadership.Fence, now time.
 	}
 	snapshot := l.snapshot(v, m, now)
 	want := l.want(v, m, snapshot, now)
-	plan, turn := l.placeRestart(current, restartOf(v, m, current, restart), func(more int) placement.Plan {
+	r := restartOf(v, m, current, restart, func(peer string) bool { return l.turns[m.uid].late(peer, restart) })
+	plan, turn := l.placeRestart(current, r, func(more int) placement.Plan {
 		return l.place(v, m, snapshot, want, more)
 	})
+	l.noteTurn(m, turn, restart, now)
 	past := l.demand.Past(m.uid)
 	order := Placement{Text: bounded(plan.Text, maxSentence), Reason: plan.Reason, Evict: want.Evict, Asleep: past.Asleep, Extra: past.Extra,
 		Final: plan.Final, Later: plan.Later, Parked: bounded64(l.setbacks.Parked(m.uid)), Restart: restart, Turn: turn, Served: served}
@@ -321,7 +328,7 @@ func (l *leading) place(v *view, m *modelView, s placement.Snapshot, want demand
 // a moment ago.
 func (l *leading) shortOnly(s placement.Snapshot, uid string, plan placement.Plan) bool {
 	return len(plan.Orders) == 0 && !plan.Final && slices.ContainsFunc(s.Peers, func(p placement.Peer) bool {
-		return p.Failed == string(NoCapacity) && l.soft[replicaKey{p.ID, uid}].why == p.Failed
+		return p.Failed == string(NoCapacity) && l.soft[replicaKey{p.ID, uid}].reason == p.Failed
 	})
 }
 
@@ -490,10 +497,15 @@ func (l *leading) hear(v *view, m *modelView, now time.Time) {
 
 // soften takes in one more of these refusals.
 func (s *softRefusal) soften(why Reason, r replicaView, now time.Time) {
-	s.version, s.why, s.text, s.until = r.version, r.Reason, r.Message, now
+	s.version, s.reason, s.text, s.until = r.version, r.Reason, r.Message, now
 	switch why {
 	case NoCapacity:
-		s.until = now.Add(shortPause)
+		if now.Sub(s.last) > shortForgotten {
+			s.short = 0
+		}
+		s.until = now.Add(min(shortPause<<min(s.short, 10), shortLongest))
+		s.short++
+		s.last = now
 	case DeviceBusy:
 		s.until = now.Add(softPause)
 		if now.Sub(s.last) > busyForgotten {

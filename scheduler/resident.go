@@ -309,6 +309,7 @@ func (w *worker) reserve(r *run, e *engine, mayEvict bool) error {
 	if err != nil {
 		return err
 	}
+	e.way.Parts = reckoned(e.way, cost)
 	need := w.s.advert.booked(cost)
 	err = w.book(e, need)
 	var short *ledger.Shortage
@@ -358,6 +359,14 @@ func (w *worker) cost(e *engine) (map[string]uint64, error) {
 		}
 	}
 	return cost, nil
+}
+
+// reckoned are the parts of a way with what they cost.
+func reckoned(way ways.Way, cost map[string]uint64) []ways.Part {
+	if len(way.Parts) == 0 {
+		return []ways.Part{{Device: ways.HostID, Bytes: cost[ways.HostID]}}
+	}
+	return partsOf(cost, way)
 }
 
 func (w *worker) book(e *engine, need map[string]uint64) error {

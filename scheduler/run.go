@@ -34,7 +34,7 @@ type run struct {
 	moveTo    *ways.Way      // How it is to run; nil is as it does.
 	moveBy    record.Version // The order that says so, and the one that was last tried.
 	movedBy   record.Version
-	tried     *Tried         // A way that did not work out.
+	tried     *Tried // A way that did not work out.
 	fence     leadership.Fence
 	engine    *engine   // Takes requests; nil while none does.
 	renewing  bool      // Another engine is being started in the place of that one.
@@ -152,7 +152,7 @@ func (w *worker) bringUp(ctx context.Context, r *run, way ways.Way, nth int, bes
 	if e.onCPU() {
 		e.cores = w.share(r)
 	}
-	launch.Threads = max(1, e.cores)
+	launch.Way, launch.Threads = e.way, max(1, e.cores)
 	launch.Started = func(pid int) { e.pid.Store(int64(pid)) }
 	if !beside {
 		w.tell(r, Replica{State: StateLoading, Stage: StageStarting, Parts: way.Parts, Message: text})
