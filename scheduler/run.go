@@ -111,12 +111,18 @@ func (w *worker) serve(ctx context.Context, r *run) error {
 	if w.s.Engine == nil {
 		return Errorf(NoEngine, "%s", w.s.NoEngine)
 	}
+	// Its memory first: what finds no room here is not worth fetching.
+	e := newEngine(Launch{UID: r.uid, Model: w.modelOf(r), Way: r.way})
+	if err := w.reserve(r, e, true); err != nil {
+		return err
+	}
+	w.s.advert.again()
 	if err := w.fetch(ctx, r); err != nil {
+		w.free(e)
 		return err
 	}
 	defer r.ending.Wait()
-	e, err := w.bringUp(ctx, r, r.way, 0, false, "")
-	if err != nil {
+	if err := w.launch(ctx, r, e, false, ""); err != nil {
 		return err
 	}
 	w.mu.Lock()
@@ -137,44 +143,52 @@ func (w *worker) serve(ctx context.Context, r *run) error {
 // another takes only memory that is free, and the other one is what is told of; else
 // text is told with the stage.
 func (w *worker) bringUp(ctx context.Context, r *run, way ways.Way, nth int, beside bool, text string) (*engine, error) {
-	launch, err := w.launch(r, way, nth)
-	if err != nil {
-		return nil, err
-	}
-	if err := errors.Join(w.s.CheckArgs(launch.Model.Args), w.s.CheckEnv(launch.Model.Env)); err != nil {
-		return nil, err
-	}
-	e := newEngine(launch)
+	e := newEngine(Launch{UID: r.uid, Nth: nth, Model: w.modelOf(r), Way: way})
 	if err := w.reserve(r, e, !beside); err != nil {
 		return nil, err
 	}
 	w.s.advert.again()
+	return e, w.launch(ctx, r, e, beside, text)
+}
+
+// launch starts an engine whose memory is reserved, and gives that back where it
+// does not start.
+func (w *worker) launch(ctx context.Context, r *run, e *engine, beside bool, text string) (err error) {
+	defer func() {
+		if err != nil {
+			w.free(e)
+		}
+	}()
+	launch, err := w.find(e)
+	if err == nil {
+		err = errors.Join(w.s.CheckArgs(launch.Model.Args), w.s.CheckEnv(launch.Model.Env))
+	}
+	if err != nil {
+		return err
+	}
 	if e.onCPU() {
 		e.cores = w.share(r)
 	}
-	launch.Way, launch.Threads = e.way, max(1, e.cores)
+	launch.Threads = max(1, e.cores)
 	launch.Started = func(pid int) { e.pid.Store(int64(pid)) }
 	if !beside {
-		w.tell(r, Replica{State: StateLoading, Stage: StageStarting, Parts: way.Parts, Message: text})
+		w.tell(r, Replica{State: StateLoading, Stage: StageStarting, Parts: e.way.Parts, Message: text})
 	}
 	began := time.Now()
 	process, err := w.s.Engine.Start(ctx, launch)
 	if err != nil {
-		w.free(e)
-		return nil, err
+		return err
 	}
 	w.mu.Lock()
 	e.process, e.load, e.ready = process, time.Since(began), time.Now()
 	w.mu.Unlock()
 	w.measured(r, e)
-	return e, nil
+	return nil
 }
 
-// launch finds the files of a model.
-func (w *worker) launch(r *run, way ways.Way, nth int) (Launch, error) {
-	w.mu.Lock()
-	l := Launch{UID: r.uid, Nth: nth, Model: r.model, Way: way}
-	w.mu.Unlock()
+// find finds the files for an engine.
+func (w *worker) find(e *engine) (Launch, error) {
+	l := Launch{UID: e.uid, Nth: e.nth, Model: e.model, Way: e.way}
 	for i, c := range l.Model.roots() {
 		root, err := cid.Decode(c.CID)
 		if err != nil {
