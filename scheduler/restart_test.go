@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"relay/scheduler/ways"
 )
 
 // act has the leader of a model do something, asked from a peer.
@@ -224,6 +226,36 @@ func TestARestartAndAnEvictionDoNotWaitForEachOther(t *testing.T) {
 			if most := a.engine.peak("RAM"); most > a.lend {
 				t.Errorf("after %d: %d bytes at a time", after, most)
 			}
+		})
+	}
+}
+
+// Where an engine dies while its successor is being started nothing is sent to it any
+// more, and its memory is given back: whoever asks waits for the successor.
+func TestAnEngineThatDiesWhileItIsReplaced(t *testing.T) {
+	for name, fails := range map[string]error{"the next one comes": nil, "the next one fails": Errorf(EngineFailed, "no")} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, 2, func(t *testing.T, c *cluster) {
+				a, door := c.peers[0], c.peers[1]
+				c.alone(a)
+				c.addModel("m", 1<<30, a)
+				c.pass(10 * time.Second)
+				a.engine.mu.Lock()
+				a.engine.load, a.engine.fail, a.engine.fails = 20*time.Second, fails, 2
+				a.engine.mu.Unlock()
+				door.act("m", ActRestart)
+				c.pass(5 * time.Second)
+				a.engine.killAll()
+				c.pass(time.Second)
+				c.want("ready", door.ready("m"), []string{})
+				c.want("reserved", a.s.ledger.Reserved()[ways.HostID], uint64(1<<30))
+				got := <-door.ask("m")
+				if got.err != nil || got.after < 10*time.Second || got.after > time.Minute {
+					t.Errorf("after %s: %v", got.after, got.err)
+				}
+				c.pass(time.Minute)
+				c.want("engines", a.engine.count(), 1)
+			})
 		})
 	}
 }

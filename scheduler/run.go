@@ -375,11 +375,15 @@ func (w *worker) end(r *run, e *engine, patience time.Duration) {
 	w.free(e)
 }
 
-// free gives back the memory of an engine that is gone.
+// free gives back the memory of an engine that is gone, once.
 func (w *worker) free(e *engine) {
 	w.mu.Lock()
+	freed := !w.engines[e]
 	delete(w.engines, e)
 	w.mu.Unlock()
+	if freed {
+		return
+	}
 	w.s.ledger.Release(e.name)
 	close(e.freed)
 	w.s.advert.again()
@@ -432,7 +436,9 @@ func (w *worker) renewEngine(ctx context.Context, r *run, e *engine, order renew
 	}()
 	w.tellBeside(r, e, StageStarting, "")
 	nth := 1 - e.nth
+	over := w.mind(r, e)
 	next, err := w.bringUp(ctx, r, way, nth, true, "")
+	ended := over()
 	switch {
 	case err == nil:
 		w.mu.Lock()
@@ -447,7 +453,7 @@ func (w *worker) renewEngine(ctx context.Context, r *run, e *engine, order renew
 		w.s.log.Info("engine replaced", "model", r.name, "why", order.text)
 		r.ending.Go(func() { w.end(r, e, drainTime) })
 		return next, nil
-	case ctx.Err() != nil:
+	case ctx.Err() != nil || ended:
 		return nil, nil // The loop finds it.
 	case order.spare || ReasonOf(err) != NoCapacity:
 		w.keep(r, e, order, way, tried, err)
@@ -469,6 +475,29 @@ func (w *worker) renewEngine(ctx context.Context, r *run, e *engine, order renew
 	r.engine = next
 	w.mu.Unlock()
 	return next, nil
+}
+
+// mind looks after an engine while another one is started in its place: where it ends
+// by itself nothing is sent there any more. over ends that, and says whether it did.
+func (w *worker) mind(r *run, e *engine) (over func() (ended bool)) {
+	stop := make(chan struct{})
+	var minding sync.WaitGroup
+	ended := false
+	minding.Go(func() {
+		select {
+		case <-e.process.Done():
+			ended = true
+			w.shut(r, e)
+			w.tell(r, Replica{State: StateLoading, Stage: StageStarting, Parts: e.way.Parts, Message: "the engine ended while another one was being started in its place"})
+			w.free(e)
+		case <-stop:
+		}
+	})
+	return func() bool {
+		close(stop)
+		minding.Wait()
+		return ended
+	}
 }
 
 // keep goes on with an engine whose successor did not start, and says so.
