@@ -2,6 +2,7 @@ package placement_test
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -371,6 +372,45 @@ func TestOptions(t *testing.T) {
 	for _, o := range list {
 		if o.Name == "phone" && (o.Verdict != ways.Never || o.FetchSeconds != 0) {
 			t.Errorf("%+v", o)
+		}
+	}
+}
+
+// What runs as its peer tells is shown with the speeds that are predicted of that split,
+// and with the measured ones where it was seen; one that nobody can lay out has none.
+func TestOptionsPredictWhatRuns(t *testing.T) {
+	split := ways.Way{Kind: ways.Hybrid, Parts: []ways.Part{{Device: "CUDA0", Layers: 3, Bytes: 4 * gib}, {Device: ways.HostID, Layers: 8, Bytes: 9 * gib}}}
+	otherwise := split
+	otherwise.Parts = []ways.Part{{Device: "CUDA0", Layers: 4, Bytes: 5 * gib}, {Device: ways.HostID, Layers: 7, Bytes: 8 * gib}}
+	saw := func(w ways.Way) func(*placement.Peer) {
+		return func(p *placement.Peer) {
+			p.Machine.Seen = []ways.Seen{{Kind: w.Kind, Parts: w.Parts, Decode: 3, Prefill: 70}}
+		}
+	}
+	cpu := ways.Way{Kind: ways.CPU, Parts: []ways.Part{{Device: ways.HostID, Bytes: 13 * gib}}}
+	told := split
+	told.Decode, told.Prefill = 5, 6
+	const seconds = 3/ways.ReferenceGPU + 8/ways.ReferenceRAM // For a token, by GiB.
+	for name, tc := range map[string]struct {
+		way             ways.Way
+		change          func(*placement.Peer)
+		decode, prefill float64
+		guessed         bool
+	}{
+		"a split":          {split, placed, 1 / (seconds * gib), 1 / ((3/ways.ReferenceGPU/20 + 8/ways.ReferenceRAM/4) * gib), true},
+		"another was seen": {split, saw(otherwise), 1 / (seconds * gib), 1 / ((3/ways.ReferenceGPU/20 + 8/ways.ReferenceRAM/4) * gib), true},
+		"it was seen":      {split, saw(split), 3, 70, false},
+		"on the CPU":       {cpu, placed, ways.ReferenceRAM / (11 * gib), 4 * ways.ReferenceRAM / (11 * gib), true},
+		"it says itself":   {told, placed, 5, 6, false},
+		"of other layers":  {ways.Way{Kind: ways.Hybrid, Parts: split.Parts[1:]}, placed, 0, 0, false},
+		"nothing is known": {ways.Way{Kind: ways.Hybrid}, placed, 0, 0, false},
+	} {
+		q := peer("attic", 16, 0, ready, card("CUDA0", 8, 0), tc.change)
+		q.Way = &tc.way
+		o := placement.Options(placement.Model{Name: "qwen", Shape: layered, Want: 1}, placement.Snapshot{Peers: []placement.Peer{q}})[0]
+		near := func(a, b float64) bool { return math.Abs(a-b) <= 1e-9*b }
+		if !o.Chosen || !o.Runs || o.Text != "runs" || !slices.Equal(o.Parts, tc.way.Parts) || !near(o.Decode, tc.decode) || !near(o.Prefill, tc.prefill) || o.Guessed != tc.guessed {
+			t.Errorf("%s: %+v, want %g and %g tokens/s", name, o, tc.decode, tc.prefill)
 		}
 	}
 }
