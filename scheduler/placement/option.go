@@ -52,6 +52,11 @@ func Options(m Model, s Snapshot) []Option {
 				o.Rung = ways.Rung{Way: plan, Verdict: ways.Fits, Text: "runs"}
 			case o.Chosen && evicts[q.ID]: // There may be such a way that unloads nothing, too.
 				o.Rung = ways.Unloading(plan)
+			case p.unable(q) != able: // Its memory, as it was last told, is the lesser matter.
+				o.Verdict, o.Reason, o.Text = max(r.Verdict, worst), reason, text
+				if r.Verdict > worst && r.Reason != "" {
+					o.Text += "; " + r.Text
+				}
 			case r.Verdict < worst:
 				o.Verdict, o.Reason, o.Text = worst, reason, text
 			}

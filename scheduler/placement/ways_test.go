@@ -150,9 +150,21 @@ func TestWaysAndWants(t *testing.T) {
 		{"two wanted, one fetches", placement.Model{Want: 1, Fetch: true},
 			peers{peer("attic", 16, 16), peer("den", 16, 16, disk(100), fast(1e12)), peer("lab", 16, 16, disk(100), fast(1e12))}, "attic:cpu den:cpu:fetch", "", false,
 			`model "qwen": goes to attic (holds the file, 16.0 GiB free of 16.0 GiB lent) and den (fetches the file, 16.0 GiB free of 16.0 GiB lent); 12.8 GiB needed`, nil},
-		{"too small here, and another holder may come back", placement.Model{}, peers{peer("attic", 8, 8), peer("den", 32, 32, gone)}, "", "no_capacity", false,
-			`model "qwen": need 12.8 GiB, most free is 8.0 GiB on attic; no holder lends more than 8.0 GiB`,
+		{"too small here, and another holder may come back", placement.Model{}, peers{peer("attic", 8, 8), peer("den", 32, 3, gone)}, "", "no_capacity", false,
+			`model "qwen": need 12.8 GiB, most free is 8.0 GiB on attic; no holder that answers lends more than 8.0 GiB; den, which does not answer, lends 32.0 GiB`,
 			[]string{"12.8 GiB needed, attic lends 8.0 GiB in all", "den does not answer"}},
+		{"busy here, and holders with GPUs may come back", placement.Model{}, peers{peer("attic", 16, 8), peer("den", 2, 1, card("CUDA0", 24, 0), gone), peer("lab", 32, 32, empty)}, "", "no_capacity", false,
+			`model "qwen": need 12.8 GiB, most free is 8.0 GiB on attic; it would fit on attic if nothing else ran there ` +
+				`(relay model pull qwen on lab, where it would fit); den, which does not answer, lends 24.0 GiB on CUDA0 and 2.0 GiB in RAM`,
+			[]string{"12.8 GiB needed, attic has 8.0 GiB free now of the 16.0 GiB it lends", "den does not answer", "lab does not hold the file (relay model pull qwen there)"}},
+		{"not for its memory, and another holder may come back", placement.Model{}, peers{peer("attic", 16, 16, bare), peer("den", 32, 3, gone)}, "", "no_engine", false,
+			`model "qwen": runs nowhere: attic has no engine: no llama-server in PATH; den, which does not answer, lends 32.0 GiB`,
+			[]string{"attic has no engine: no llama-server in PATH", "den does not answer"}},
+		{"holders that are no help if they come back", placement.Model{},
+			peers{peer("attic", 8, 8), peer("den", 10, 10, gone), peer("lab", 32, 32, gone, client), peer("nas", 32, 32, gone, parks), peer("shed", 32, 32, gone, drained), peer("work", 32, 32, gone, empty)},
+			"", "no_capacity", false,
+			`model "qwen": need 12.8 GiB, most free is 8.0 GiB on attic; no holder that answers lends more than 8.0 GiB`,
+			[]string{"12.8 GiB needed, attic lends 8.0 GiB in all", "den does not answer", "lab does not answer", "nas does not answer", "shed does not answer", "work does not answer"}},
 		{"too small here, and another is paused", placement.Model{}, peers{peer("attic", 8, 8), peer("den", 32, 32, pauses)}, "", "no_capacity", false,
 			`model "qwen": runs nowhere: 12.8 GiB needed, attic lends 8.0 GiB in all; den lends nothing for now: its owner plays a game`,
 			[]string{"12.8 GiB needed, attic lends 8.0 GiB in all", "den lends nothing for now: its owner plays a game"}},
@@ -372,6 +384,36 @@ func TestOptions(t *testing.T) {
 	for _, o := range list {
 		if o.Name == "phone" && (o.Verdict != ways.Never || o.FetchSeconds != 0) {
 			t.Errorf("%+v", o)
+		}
+	}
+}
+
+// What keeps a peer from running anything comes before its memory, which it told before
+// that; what it can never do is said beside it.
+func TestOptionsOfAPeerThatIsUnable(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change       func(*placement.Peer)
+		reason, text string
+		worst        ways.Verdict
+	}{
+		"gone":    {gone, "peer_gone", "attic does not answer", ways.Later},
+		"paused":  {pauses, "no_capacity", "attic lends nothing for now: its owner plays a game", ways.Later},
+		"cordons": {cordons, "cordoned", "attic is cordoned", ways.Later},
+		"client":  {client, "not_allowed", "attic may not run whole models (its trust is client)", ways.Never},
+	} {
+		// It fits on the GPU; RAM has no room now; and there is one GPU.
+		s := placement.Snapshot{Peers: []placement.Peer{peer("attic", 16, 2, card("CUDA0", 24, 24), tc.change)}}
+		for _, o := range placement.Options(placement.Model{Name: "qwen", Shape: layered, Want: 1}, s) {
+			verdict, text := tc.worst, tc.text
+			if o.Kind == ways.GPUs && verdict < ways.Never {
+				text += "; it has one GPU"
+			}
+			if o.Kind == ways.GPUs || o.Kind == ways.Shards {
+				verdict = ways.Never
+			}
+			if o.Verdict != verdict || o.Reason != tc.reason || o.Text != text {
+				t.Errorf("%s: %s is %v, %s: %q, want %q", name, o.Kind, o.Verdict, o.Reason, o.Text, text)
+			}
 		}
 	}
 }
