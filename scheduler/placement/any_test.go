@@ -263,7 +263,14 @@ func checkOthers(t *rapid.T, m placement.Model, s placement.Snapshot, lasting []
 		}
 		rejected[r.Peer] = true
 	}
+	only := slices.ContainsFunc(s.Peers, func(p placement.Peer) bool { return p.ID == m.Only })
 	for _, p := range s.Peers {
+		if only && p.ID != m.Only { // Nothing is said of the others.
+			if rejected[p.ID] {
+				t.Fatalf("%s is rejected, and only %s may run it", p.ID, m.Only)
+			}
+			continue
+		}
 		worst := ways.Fits
 		if m.Evict {
 			worst = ways.Evicts

@@ -44,11 +44,11 @@ func (p *planner) chosenText(chosen []*seat, stand []*Peer) string {
 		parts = append(parts, fmt.Sprintf("goes to %s; %s needed", ways.List(new), needed))
 	}
 	text := p.says(strings.Join(parts, ", and "))
-	if p.m.Only != "" && len(new) > 0 {
+	switch {
+	case len(chosen) < p.m.Want:
+		text += fmt.Sprintf("; no more than %d of %d replicas find a place%s", len(chosen), p.m.Want, p.whyNoMore(stand))
+	case p.m.Only != "" && len(new) > 0:
 		text += fmt.Sprintf("; only on %s", p.nameOf(p.m.Only))
-	}
-	if len(chosen) < p.m.Want {
-		text += fmt.Sprintf("; no more than %d of %d replicas find a place", len(chosen), p.m.Want)
 	}
 	for _, a := range p.although(chosen) {
 		text += "; " + a
@@ -57,6 +57,20 @@ func (p *planner) chosenText(chosen []*seat, stand []*Peer) string {
 		text += fmt.Sprintf("; %s drained and %s until then", are(stand), agree(stand, "serves", "serve"))
 	}
 	return text
+}
+
+// whyNoMore is why the first of the peers that run no replica does not; "" where there
+// is none. Those that were chosen could run one.
+func (p *planner) whyNoMore(stand []*Peer) string {
+	if p.m.Only != "" {
+		return fmt.Sprintf(": it may run only on %s", p.nameOf(p.m.Only))
+	}
+	for _, q := range p.sorted() {
+		if _, text := p.reject(q); text != "" && !slices.Contains(stand, q) {
+			return ": " + text
+		}
+	}
+	return ""
 }
 
 // moves says where a model goes that ran on the same peer another way.

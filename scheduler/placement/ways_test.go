@@ -170,17 +170,22 @@ func TestWaysAndWants(t *testing.T) {
 			[]string{"12.8 GiB needed, attic lends 8.0 GiB in all", "den lends nothing for now: its owner plays a game"}},
 
 		{"only there", placement.Model{Only: "attic"}, peers{peer("attic", 16, 14), peer("den", 64, 64)}, "attic:cpu", "", false,
-			`model "qwen": goes to attic (holds the file, 14.0 GiB free of 16.0 GiB lent); 12.8 GiB needed; only on attic`,
-			[]string{"it may run only on attic, not on den"}},
+			`model "qwen": goes to attic (holds the file, 14.0 GiB free of 16.0 GiB lent); 12.8 GiB needed; only on attic`, nil},
+		{"only there, and it runs", placement.Model{Only: "den", Want: 1}, peers{peer("attic", 64, 64), peer("den", 16, 2, ready)}, "den:cpu", "", false,
+			`model "qwen": stays on den; no more than 1 of 2 replicas find a place: it may run only on den`, nil},
+		{"two wanted, the first of two has no room", placement.Model{Want: 1}, peers{peer("attic", 16, 14), peer("den", 8, 8), peer("lab", 16, 16, bare)}, "attic:cpu", "", false,
+			`model "qwen": goes to attic (holds the file, 14.0 GiB free of 16.0 GiB lent); 12.8 GiB needed; ` +
+				`no more than 1 of 2 replicas find a place: 12.8 GiB needed, den lends 8.0 GiB in all`,
+			[]string{"12.8 GiB needed, den lends 8.0 GiB in all", "lab has no engine: no llama-server in PATH"}},
 		{"only there, and it is full", placement.Model{Only: "attic"}, peers{peer("attic", 16, 4), peer("den", 64, 64)}, "", "no_capacity", false,
 			`model "qwen": it may run only on attic: 12.8 GiB needed, attic has 4.0 GiB free now of the 16.0 GiB it lends`,
-			[]string{"12.8 GiB needed, attic has 4.0 GiB free now of the 16.0 GiB it lends", "it may run only on attic, not on den"}},
+			[]string{"12.8 GiB needed, attic has 4.0 GiB free now of the 16.0 GiB it lends"}},
 		{"only there, and it is too small", placement.Model{Only: "attic"}, peers{peer("attic", 8, 8), peer("den", 64, 64)}, "", "no_capacity", true,
 			`model "qwen": it may run only on attic: 12.8 GiB needed, attic lends 8.0 GiB in all`,
-			[]string{"12.8 GiB needed, attic lends 8.0 GiB in all", "it may run only on attic, not on den"}},
+			[]string{"12.8 GiB needed, attic lends 8.0 GiB in all"}},
 		{"only there, and it is down", placement.Model{Only: "attic"}, peers{peer("attic", 16, 16, gone), peer("den", 64, 64)}, "", "peer_gone", false,
 			`model "qwen": it may run only on attic: attic does not answer`,
-			[]string{"attic does not answer", "it may run only on attic, not on den"}},
+			[]string{"attic does not answer"}},
 		{"only there, and it has left", placement.Model{Only: "attic"}, peers{peer("den", 64, 64)}, "", "peer_gone", false,
 			`model "qwen": it may run only on attic, which is not in the mesh`, []string{"it may run only on attic, not on den"}},
 
@@ -331,6 +336,25 @@ func TestEverCountsWhoIsGone(t *testing.T) {
 	}
 	if s.Peers[0].Alive {
 		t.Error("the snapshot was changed")
+	}
+}
+
+// Where only one peer may run it there is one answer, unless that one is not in the mesh.
+func TestEverOnlyThere(t *testing.T) {
+	s := placement.Snapshot{Peers: []placement.Peer{peer("attic", 64, 64), peer("den", 8, 8), peer("lab", 64, 64)}}
+	for only, want := range map[string][]string{
+		"den":   {"12.8 GiB needed, den lends 8.0 GiB in all"},
+		"lab":   nil,
+		"tower": {"it may run only on tower, not on attic", "it may run only on tower, not on den", "it may run only on tower, not on lab"},
+	} {
+		peers, why := placement.Ever(placement.Model{Name: "qwen", Shape: layered, Want: 1, Only: only}, s)
+		var got []string
+		for _, r := range why {
+			got = append(got, r.Text)
+		}
+		if !slices.Equal(got, want) || (peers == 1) != (want == nil) {
+			t.Errorf("only on %s: on %d peers, not on %q, want %q", only, peers, got, want)
+		}
 	}
 }
 
