@@ -263,7 +263,14 @@ func checkOthers(t *rapid.T, m placement.Model, s placement.Snapshot, lasting []
 		}
 		rejected[r.Peer] = true
 	}
+	only := slices.ContainsFunc(s.Peers, func(p placement.Peer) bool { return p.ID == m.Only })
 	for _, p := range s.Peers {
+		if only && p.ID != m.Only { // Nothing is said of the others.
+			if rejected[p.ID] {
+				t.Fatalf("%s is rejected, and only %s may run it", p.ID, m.Only)
+			}
+			continue
+		}
 		worst := ways.Fits
 		if m.Evict {
 			worst = ways.Evicts
@@ -337,6 +344,9 @@ func checkOptions(t *rapid.T, options []placement.Option, chosen map[string]plac
 	marked := 0
 	for i, o := range options {
 		if order, is := chosen[o.Peer]; o.Chosen {
+			if order.Way.Decode == 0 { // Of what runs, the speeds are predicted.
+				order.Way.Decode, order.Way.Prefill, order.Way.Guessed = o.Decode, o.Prefill, o.Guessed
+			}
 			if marked++; !is || !reflect.DeepEqual(order.Way, o.Way) || i >= len(chosen) || o.Verdict > ways.Evicts {
 				t.Fatalf("%+v is marked, the order is %+v", o, order)
 			}

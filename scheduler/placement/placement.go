@@ -381,8 +381,20 @@ func (p *planner) fits(q *Peer, worst ways.Verdict) bool {
 	return ok
 }
 
+// asked are all peers by id, or the only one that may run the model where that is in the
+// mesh: of the others there is nothing more to say.
+func (p *planner) asked() []*Peer {
+	for i := range p.peers {
+		if q := &p.peers[i]; p.m.Only != "" && q.ID == p.m.Only {
+			return []*Peer{q}
+		}
+	}
+	return p.sorted()
+}
+
 // Ever is on how many peers the model could run if nothing else ran anywhere, and
-// for each of the others why not. A peer that is gone, or paused, counts by what it
+// for each of the others why not, for the only one that may run it alone where that is
+// in the mesh. A peer that is gone, or paused, counts by what it
 // last told.
 func Ever(m Model, s Snapshot) (peers int, why []Rejection) {
 	s.Peers = slices.Clone(s.Peers)
@@ -391,7 +403,7 @@ func Ever(m Model, s Snapshot) (peers int, why []Rejection) {
 		q.Alive, q.Paused = q.Alive || q.Machine.Host.Known, ""
 	}
 	p := newPlanner(m, s)
-	for _, q := range p.sorted() {
+	for _, q := range p.asked() {
 		switch u := p.unable(q); {
 		case u != able:
 			why = append(why, Rejection{q.ID, u.reason(), p.unableText(q, u)})
