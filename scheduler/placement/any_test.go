@@ -55,7 +55,7 @@ func anyPeer(t *rapid.T, i int, shape ways.Shape) placement.Peer {
 		Engine: chance(t, "engine", 0.9), Holds: rapid.Bool().Draw(t, "holds"), Machine: ways.Machine{Name: name, Host: anyDevice(t, ways.HostID)},
 		DiskKnown: rapid.Bool().Draw(t, "disk known"), DiskFree: rapid.Uint64Range(0, 8).Draw(t, "disk") * gib,
 		FetchRate: rapid.SampledFrom([]float64{0, 1e-300, gib / 200, gib / 100, gib / 90, gib}).Draw(t, "rate"),
-		Placed:    chance(t, "placed", 0.2), Cordoned: chance(t, "cordoned", 0.1), Drained: chance(t, "drained", 0.2), Grace: rapid.Bool().Draw(t, "grace"),
+		Placed:    chance(t, "placed", 0.2), Was: chance(t, "was", 0.2), Cordoned: chance(t, "cordoned", 0.1), Drained: chance(t, "drained", 0.2), Grace: rapid.Bool().Draw(t, "grace"),
 	}
 	for g := range rapid.IntRange(0, 3).Draw(t, "gpus") {
 		d := anyDevice(t, fmt.Sprint("CUDA", g))
@@ -305,6 +305,10 @@ func checkOthers(t *rapid.T, m placement.Model, s placement.Snapshot, lasting []
 			case p.Placed != q.Placed:
 				if p.Placed {
 					t.Fatalf("%s was taken before %s, where it is placed", q.ID, p.ID)
+				}
+			case p.Was != q.Was:
+				if p.Was {
+					t.Fatalf("%s was taken before %s, where it was last", q.ID, p.ID)
 				}
 			case p.Runs != q.Runs:
 				if p.Runs {

@@ -143,6 +143,15 @@ func TestWaysAndWants(t *testing.T) {
 			`model "qwen": stays on den`, nil},
 		{"placed there without its file", placement.Model{Fetch: true}, peers{peer("attic", 64, 64), peer("den", 16, 16, disk(100), placed)}, "den:cpu:fetch", "", false,
 			`model "qwen": goes to den (fetches the file, 16.0 GiB free of 16.0 GiB lent); 12.8 GiB needed`, nil},
+		{"where it was last before what only runs", placement.Model{}, peers{peer("attic", 16, 0, runs), peer("den", 16, 16, was)}, "den:cpu", "", false,
+			`model "qwen": goes to den (holds the file, 16.0 GiB free of 16.0 GiB lent); 12.8 GiB needed`, nil},
+		{"placed before where it was last", placement.Model{}, peers{peer("attic", 64, 64, was), peer("den", 16, 16, placed)}, "den:cpu", "", false,
+			`model "qwen": goes to den (holds the file, 16.0 GiB free of 16.0 GiB lent); 12.8 GiB needed`, nil},
+		{"where it was last, without its file", placement.Model{Fetch: true}, peers{peer("attic", 64, 64), peer("den", 16, 16, disk(100), was)}, "den:cpu:fetch", "", false,
+			`model "qwen": goes to den (fetches the file, 16.0 GiB free of 16.0 GiB lent); 12.8 GiB needed`, nil},
+		{"where it was last, and a GPU elsewhere is free", placement.Model{}, peers{peer("attic", 16, 16, was), peer("den", 16, 16, card("CUDA0", 24, 24))}, "attic:cpu", "", false,
+			`model "qwen": goes to attic (holds the file, 16.0 GiB free of 16.0 GiB lent); 12.8 GiB needed; ` +
+				`runs on cpu although CUDA0 on den is free: 15.2 tokens/s are predicted there, but it ran on attic last`, nil},
 		{"two wanted, idle models go for one", placement.Model{Want: 1, Evict: true},
 			peers{peer("attic", 16, 16), peer("den", 16, 4, idle(12), placed), peer("lab", 16, 4, idle(12), placed)}, "attic:cpu den:cpu", "", false,
 			`model "qwen": goes to attic (holds the file, 16.0 GiB free of 16.0 GiB lent) and den (holds the file, 4.0 GiB free of 16.0 GiB lent, unloads idle models); ` +
