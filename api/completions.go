@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -70,8 +71,8 @@ func (d *Door) completions(w http.ResponseWriter, r *http.Request, c *call) {
 			return
 		}
 		last = no
-		if !slices.Contains(tried, rt.Peer) {
-			tried = append(tried, rt.Peer)
+		if mark := cmp.Or(rt.Mark, rt.Peer); !slices.Contains(tried, mark) {
+			tried = append(tried, mark)
 		}
 		if a.delivered || no.verdict().retry != scheduler.RetryElsewhere || c.tries >= d.opt.Attempts {
 			ans.refuse(d, no)

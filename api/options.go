@@ -15,7 +15,7 @@ type Scheduler interface {
 	// Models lists what clients may ask for.
 	Models() []scheduler.ServedModel
 	// Route picks a replica for the model named (by name or uid). It may wait
-	// for one to come up, up to ctx. tried holds the ids of the peers that
+	// for one to come up, up to ctx. tried holds the marks of the replicas that
 	// already failed this request, in order. The door calls the route's Done
 	// once, with nil when the engine did its part (an answer, or a refusal of a
 	// request that is at fault), context.Canceled when the client left, or an

@@ -244,10 +244,10 @@ func (s *Scheduler) define(o AddOptions, f modelFiles) (Model, error) {
 	if f.projectorPath != "" && m.Kind != "chat" {
 		return m, Errorf(InvalidRequest, "a projector is for a model that chats, and this one is to %s", m.Kind)
 	}
-	shape, err := h.Shape(m.Context, m.Slots, m.Args)
+	shape, err := h.Shape(m)
 	if err == nil && f.projectorPath != "" { // One process reads both.
 		var projector ways.Shape
-		if projector, err = f.projector.Shape(m.Context, m.Slots, nil); err == nil {
+		if projector, err = f.projector.Shape(Model{Context: m.Context, Slots: m.Slots}); err == nil {
 			shape.Host += projector.CPU()
 		}
 	}

@@ -190,6 +190,20 @@ func (a *advertiser) hasGPU() bool {
 	return len(a.gpus) > 0
 }
 
+// lends says whether a GPU is one that this peer offers.
+func (a *advertiser) lends(device string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.ContainsFunc(a.gpus, func(d Device) bool { return d.ID == device && d.Unusable == "" && d.Known })
+}
+
+// short says whether this machine is about to run out of memory.
+func (a *advertiser) short() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.current.Free < a.current.Total/20
+}
+
 // publish tells the mesh, when there is something to tell.
 func (a *advertiser) publish() error {
 	a.mu.Lock()

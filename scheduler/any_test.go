@@ -490,8 +490,18 @@ func (w *world) check() {
 		if !p.up {
 			continue
 		}
-		if reserved := taken(p.s.ledger.Reserved()); !maps.Equal(reserved, used) {
-			w.t.Errorf("%s has reserved %v, and its engines take %v", p.name, reserved, used)
+		// While a file is fetched the memory for it waits.
+		reserved := taken(p.s.ledger.Reserved())
+		for device, bytes := range used {
+			if reserved[device] < bytes {
+				w.t.Errorf("%s has reserved %v, and its engines take %v", p.name, reserved, used)
+			}
+		}
+		fetching := slices.ContainsFunc(p.s.ModelStates(), func(m ModelState) bool {
+			return slices.ContainsFunc(m.Replicas, func(r ReplicaState) bool { return r.Peer == p.id.String() && r.State != StateReady })
+		})
+		if !fetching && !maps.Equal(reserved, used) {
+			w.t.Errorf("%s has reserved %v, and its engines take %v, with nothing under way", p.name, reserved, used)
 		}
 		w.heldMu.Lock()
 		w.threads(p)

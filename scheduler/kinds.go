@@ -305,6 +305,15 @@ type Placement struct {
 	Served string `cbor:"13,keyasint,omitempty"`
 }
 
+// wayFrom is how a peer is to run it that runs it one way: older leaders say nothing
+// of ways, and mean no change.
+func (p Placement) wayFrom(now ways.Way, peer string, m Model) ways.Way {
+	if len(p.Ways) == 0 {
+		return now
+	}
+	return p.way(peer, m)
+}
+
 // way is how a peer is to run it.
 func (p Placement) way(peer string, m Model) ways.Way {
 	if i := slices.Index(p.Peers, peer); i >= 0 && i < len(p.Ways) {
@@ -481,6 +490,9 @@ func (r Replica) check() error {
 	if len(r.Message) > maxSentence || len(r.Reason) > maxModelName || len(r.Device) > maxModelName ||
 		len(r.Way) > maxModelName || len(r.Stage) > maxModelName || len(r.Load) > maxModelName || r.CPUExperts < 0 {
 		return fmt.Errorf("%w: a field is too long", errForm)
+	}
+	if r.Done < 0 || r.Total < 0 || r.Done > maxModelBytes || r.Total > maxModelBytes {
+		return fmt.Errorf("%w: a fetch of no possible size", errForm)
 	}
 	if t := r.Tried; t != nil && (len(t.Way) > maxModelName || len(t.Order) > maxModelName || len(t.Reason) > maxModelName || len(t.Text) > maxSentence) {
 		return fmt.Errorf("%w: a field is too long", errForm)

@@ -21,6 +21,21 @@ import (
 // for: what it told of its devices may still be on its way.
 const softPause = time.Second
 
+const (
+	// shortPause is how long one is left alone that had no memory free: its ledger
+	// knows what its advert did not say yet. It doubles up to shortLongest, and begins
+	// anew after shortForgotten.
+	shortPause     = 5 * time.Second
+	shortLongest   = 2 * time.Minute
+	shortForgotten = 10 * time.Minute
+	// busyPause is how long the GPUs of a peer are left alone for a model that had to
+	// leave one of them. It doubles while that happens again and again, up to
+	// busyLongest, and begins anew after busyForgotten.
+	busyPause     = 15 * time.Second
+	busyLongest   = 10 * time.Minute
+	busyForgotten = 30 * time.Minute
+)
+
 // rewordEvery is how often the sentence about a model that runs nowhere is written
 // anew for its figures alone. Where somebody asks that is done at once.
 const rewordEvery = time.Minute
@@ -37,6 +52,7 @@ type leading struct {
 	drained  map[string]time.Time          // Since when a peer is drained; by peer.
 	adopted  map[string]leadership.Fence
 	slept    map[string]string    // Why models were unloaded, by uid.
+	turns    map[string]turn      // Whose turn it is to restart, by uid.
 	worded   map[string]time.Time // When their placements were last written, by uid.
 
 	mu    sync.Mutex
@@ -53,6 +69,10 @@ type ask struct {
 type softRefusal struct {
 	version record.Version // Of the replica record that told it.
 	until   time.Time
+	offGPU  time.Time // Until when it is to stay off the peer's GPUs,
+	busy    int       // for so many times that it had to leave one.
+	short   int       // For so many times it had no memory free.
+	last    time.Time // When that, or the other, was so last.
 	reason  string
 	text    string
 }
@@ -60,7 +80,7 @@ type softRefusal struct {
 func newLeading(s *Scheduler) *leading {
 	return &leading{
 		s: s, setbacks: setback.New(), demand: demand.New(), soft: map[replicaKey]softRefusal{}, retried: map[replicaKey]record.Version{},
-		drained: map[string]time.Time{}, adopted: map[string]leadership.Fence{}, slept: map[string]string{}, worded: map[string]time.Time{},
+		drained: map[string]time.Time{}, adopted: map[string]leadership.Fence{}, slept: map[string]string{}, turns: map[string]turn{}, worded: map[string]time.Time{},
 	}
 }
 
@@ -185,14 +205,19 @@ func (l *leading) order(v *view, m *modelView, claim leadership.Fence, now time.
 		case ActRetry:
 			l.setbacks.Forget(m.uid)
 		case ActRestart:
+			for _, r := range m.replicas { // Whoever led before may have counted further.
+				restart = max(restart, r.Restart)
+			}
 			restart++
 		}
 	}
 	snapshot := l.snapshot(v, m, now)
 	want := l.want(v, m, snapshot, now)
-	plan, turn := l.placeRestart(current, restartOf(v, m, current, restart), func(more int) placement.Plan {
+	r := restartOf(v, m, current, restart, func(peer string) bool { return l.turns[m.uid].late(peer, restart) })
+	plan, turn := l.placeRestart(current, r, func(more int) placement.Plan {
 		return l.place(v, m, snapshot, want, more)
 	})
+	l.noteTurn(m, turn, restart, now)
 	past := l.demand.Past(m.uid)
 	order := Placement{Text: bounded(plan.Text, maxSentence), Reason: plan.Reason, Evict: want.Evict, Asleep: past.Asleep, Extra: past.Extra,
 		Final: plan.Final, Later: plan.Later, Parked: bounded64(l.setbacks.Parked(m.uid)), Restart: restart, Turn: turn, Served: served}
@@ -276,6 +301,9 @@ func (l *leading) place(v *view, m *modelView, s placement.Snapshot, want demand
 		UID: m.uid, Name: m.shown, CID: m.CID, Bytes: m.size(), Shape: m.shape(), Want: want.Count + more, Only: m.Only, Evict: want.Evict,
 		Fetch: mayFetch(m.Model, s, want),
 	}
+	if more > 0 { // What only stands in is worth no files and no other model.
+		model.Fetch, model.Evict = false, false
+	}
 	if want.Less != "" {
 		for i := range s.Peers {
 			if p := &s.Peers[i]; p.ID == want.Less { // The others come before it.
@@ -292,7 +320,57 @@ func (l *leading) place(v *view, m *modelView, s placement.Snapshot, want demand
 	case plan.Reason == string(NoCapacity) && want.Evict && !plan.Final:
 		plan.Text += staying(v, m)
 	}
+	plan.Later = (plan.Later || l.shortOnly(s, m.uid, plan)) && passes(v, m)
 	return plan
+}
+
+// shortOnly says whether a model runs nowhere only because a peer had no memory free
+// a moment ago.
+func (l *leading) shortOnly(s placement.Snapshot, uid string, plan placement.Plan) bool {
+	return len(plan.Orders) == 0 && !plan.Final && slices.ContainsFunc(s.Peers, func(p placement.Peer) bool {
+		return p.Failed == string(NoCapacity) && l.soft[replicaKey{p.ID, uid}].reason == p.Failed
+	})
+}
+
+// passes says whether what is in the way of a model may end by itself: not models
+// that are kept.
+func passes(v *view, m *modelView) bool {
+	shape := m.shape()
+	for i := range v.peers {
+		p := &v.peers[i]
+		if !p.alive() || m.Only != "" && m.Only != p.id {
+			continue
+		}
+		machine := v.machine(p, m.uid)
+		room := machine.Host.Free
+		for _, d := range machine.GPUs {
+			if !d.Unified {
+				room += d.Free
+			}
+		}
+		for _, o := range v.models {
+			for _, r := range o.replicas {
+				if o == m || r.peer != p.id || o.kept() {
+					continue
+				}
+				for _, part := range o.placedAt(v, r) {
+					room += part.Bytes
+				}
+			}
+		}
+		if room >= shape.CPU() || slices.ContainsFunc(machine.GPUs, func(d ways.Device) bool { return d.Busy != "" }) {
+			return true
+		}
+	}
+	return false
+}
+
+// placedAt is what a replica takes, by device.
+func (m *modelView) placedAt(v *view, r replicaView) []ways.Part {
+	if len(r.Parts) > 0 {
+		return r.Parts
+	}
+	return v.placements[m.uid].way(r.peer, m.Model).Parts
 }
 
 // staying says which models are in the way of one that somebody waits for, where
@@ -387,14 +465,11 @@ func (l *leading) hear(v *view, m *modelView, now time.Time) {
 				failed(t.Way, setback.Failure{Mark: "tried " + t.Order, Parks: Reason(t.Reason) == EngineFailed, Reason: t.Reason, Text: t.Text})
 			}
 		case StateFailed, StateRefused:
-			if why := Reason(r.Reason); why == Unloaded || why == DeviceBusy {
+			if why := Reason(r.Reason); why == Unloaded || why == DeviceBusy || why == NoCapacity {
 				soft, known := l.soft[replicaKey{r.peer, m.uid}]
 				if !known || soft.version != r.version {
-					until := now
-					if why == DeviceBusy {
-						until = now.Add(softPause)
-					}
-					l.soft[replicaKey{r.peer, m.uid}] = softRefusal{r.version, until, r.Reason, r.Message}
+					soft.soften(why, r, now)
+					l.soft[replicaKey{r.peer, m.uid}] = soft
 					if why == Unloaded && slices.Contains(v.placements[m.uid].Peers, r.peer) {
 						unloaded = r.Message
 					}
@@ -417,6 +492,28 @@ func (l *leading) hear(v *view, m *modelView, now time.Time) {
 	} else if past.Extra > 0 { // It is the one that the load needs no more.
 		past.Extra--
 		l.demand.Adopt(m.uid, past)
+	}
+}
+
+// soften takes in one more of these refusals.
+func (s *softRefusal) soften(why Reason, r replicaView, now time.Time) {
+	s.version, s.reason, s.text, s.until = r.version, r.Reason, r.Message, now
+	switch why {
+	case NoCapacity:
+		if now.Sub(s.last) > shortForgotten {
+			s.short = 0
+		}
+		s.until = now.Add(min(shortPause<<min(s.short, 10), shortLongest))
+		s.short++
+		s.last = now
+	case DeviceBusy:
+		s.until = now.Add(softPause)
+		if now.Sub(s.last) > busyForgotten {
+			s.busy = 0
+		}
+		s.offGPU = now.Add(min(busyPause<<min(s.busy, 10), busyLongest))
+		s.busy++
+		s.last = now
 	}
 }
 

@@ -156,9 +156,9 @@ type Header struct {
 	// one file. Projector: it is one, and no model.
 	Parts     []string
 	Projector bool
-	// Shape is what a replica takes for a context per slot, a number of slots, and
+	// Shape is what a replica takes that serves so, by kind, context, slots and
 	// arguments of the engine.
-	Shape func(context, slots int, args []string) (ways.Shape, error)
+	Shape func(m Model) (ways.Shape, error)
 }
 
 // State keeps what a worker must not forget; *store.Space is one.

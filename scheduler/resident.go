@@ -38,6 +38,7 @@ type engine struct {
 	idle     chan struct{} // Closed when the last request ends; nil while nobody waits for that.
 	rest     chan struct{} // A request ended, and none runs.
 	doubt    chan struct{} // A request waited for a token in vain.
+	shut     chan struct{} // Closed when nothing new is let in any more.
 	since    time.Time     // Since when requests wait; zero while none does.
 	pressure string        // What the mesh was told of its load.
 	timings  Timings       // At the last look.
@@ -46,14 +47,14 @@ type engine struct {
 	noted    time.Time     // When its speed was last told.
 	looked   time.Time     // When its memory was last looked at.
 	halved   bool          // It was to be replaced by one with half the cores.
-	leaked   time.Time     // When it was last to be replaced because it takes more than it may.
+	baseline uint64        // What it took at the first look, in bytes.
 	private  atomic.Uint64 // Memory that nobody else could have while it lives, at the last look, in bytes.
 }
 
 func newEngine(l Launch) *engine {
 	return &engine{
 		uid: l.UID, name: l.instance(), nth: l.Nth, model: l.Model, way: l.Way, slots: l.Model.Slots,
-		rest: make(chan struct{}, 1), doubt: make(chan struct{}, 1), freed: make(chan struct{}),
+		rest: make(chan struct{}, 1), doubt: make(chan struct{}, 1), shut: make(chan struct{}), freed: make(chan struct{}),
 	}
 }
 
@@ -123,16 +124,52 @@ func (w *worker) occupy(ctx context.Context, uid string) (process Process, leave
 		w.mu.Lock()
 		e.queued++
 		w.mu.Unlock()
-		yield, err = w.s.cores.Enter(ctx, e.name, e.cores)
+		open, over := context.WithCancel(ctx)
+		var watch sync.WaitGroup
+		watch.Go(func() { // Until the turn has come, or there is none to wait for.
+			select {
+			case <-e.shut:
+				over()
+			case <-open.Done():
+			}
+		})
+		yield, err = w.s.cores.Enter(open, e.name, e.cores)
+		over()
+		watch.Wait()
 		w.mu.Lock()
 		e.queued--
+		shut := e.isShut()
 		w.mu.Unlock()
-	}
-	if err != nil {
-		w.leave(e, nil)
-		return nil, nil, err
+		switch {
+		case shut && ctx.Err() == nil: // Another engine may serve by now.
+			if err == nil {
+				yield()
+			}
+			w.leave(e, nil)
+			return nil, nil, nil
+		case err != nil:
+			w.leave(e, nil)
+			return nil, nil, err
+		}
 	}
 	return e.process, w.leaving(e, yield), nil
+}
+
+// isShut says that nothing new is let in; worker.mu is held.
+func (e *engine) isShut() bool {
+	select {
+	case <-e.shut:
+		return true
+	default:
+		return false
+	}
+}
+
+// close lets nothing new in; worker.mu is held.
+func (e *engine) close() {
+	if !e.isShut() {
+		close(e.shut)
+	}
 }
 
 // occupyNow is occupy for whoever does not wait for the cores; busy says that it
@@ -268,10 +305,18 @@ func (w *worker) shareCores(r *run, e *engine) {
 func (w *worker) reserve(r *run, e *engine, mayEvict bool) error {
 	w.reserving.Lock()
 	defer w.reserving.Unlock()
-	need := w.s.advert.booked(e.way.Need())
-	err := w.book(e, need)
+	cost, err := w.cost(e)
+	if err != nil {
+		return err
+	}
+	e.way.Parts = reckoned(e.way, cost)
+	need := w.s.advert.booked(cost)
+	err = w.book(e, need)
 	var short *ledger.Shortage
-	if !errors.As(err, &short) || !mayEvict || !r.evict {
+	w.mu.Lock()
+	evict := mayEvict && r.evict
+	w.mu.Unlock()
+	if !errors.As(err, &short) || !evict {
 		return err
 	}
 	for range maxEvictions {
@@ -288,6 +333,40 @@ func (w *worker) reserve(r *run, e *engine, mayEvict bool) error {
 		// One of them was asked for in the meantime.
 	}
 	return err
+}
+
+// cost is what an engine is to have, by device: by this peer's own reckoning, or what
+// it took when it last ran so, and no less than the order says. A way that is none of
+// the model's, or names what this peer does not lend, is refused.
+func (w *worker) cost(e *engine) (map[string]uint64, error) {
+	cost, ok := ways.Of(e.model.shape()).Cost(e.way)
+	if !ok {
+		return nil, Errorf(NotAllowed, "it was ordered to run a way (%q) that is none of this model's", e.way.Kind)
+	}
+	for _, s := range w.s.measuredOf(e.uid, e.model) {
+		if s.Kind == e.way.Kind && sawWay(s, e.way) {
+			cost = ways.Way{Parts: s.Parts}.Need()
+		}
+	}
+	for device := range cost {
+		if device != ways.HostID && !w.s.advert.lends(device) {
+			return nil, Errorf(NoCapacity, "it was ordered to run on %q, which this peer does not lend", device)
+		}
+	}
+	for device, bytes := range e.way.Need() {
+		if _, known := cost[device]; known {
+			cost[device] = max(cost[device], bytes)
+		}
+	}
+	return cost, nil
+}
+
+// reckoned are the parts of a way with what they cost.
+func reckoned(way ways.Way, cost map[string]uint64) []ways.Part {
+	if len(way.Parts) == 0 {
+		return []ways.Part{{Device: ways.HostID, Bytes: cost[ways.HostID]}}
+	}
+	return partsOf(cost, way)
 }
 
 func (w *worker) book(e *engine, need map[string]uint64) error {
@@ -330,7 +409,7 @@ func (w *worker) residents(but *run) []residency.Resident {
 			continue
 		}
 		resident := residency.Resident{
-			ID: uid, Name: r.name, Bytes: w.s.ledger.Of(e.name), Kept: r.model.kept(), InFlight: e.inFlight, Asked: r.evict,
+			ID: uid, Name: r.name, Bytes: w.s.ledger.Of(e.name), Kept: r.model.kept(), InFlight: e.inFlight, Asked: r.evict && e.used.IsZero(),
 			Loaded: e.ready.Sub(w.s.started), Used: -1, IdleUnload: time.Duration(r.model.IdleUnload) * time.Second,
 		}
 		if !e.used.IsZero() {
@@ -353,8 +432,13 @@ type owned struct {
 func (w *worker) own() owned {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	o := owned{Own: Own{Bytes: w.s.ledger.Reserved()}, starting: map[string]bool{}}
+	o := owned{Own: Own{Bytes: w.s.ledger.Reserved(), Engines: map[string]int{}}, starting: map[string]bool{}}
 	for e := range w.engines {
+		for _, part := range e.way.Parts {
+			if part.Layers > 0 {
+				o.Engines[part.Device]++
+			}
+		}
 		if pid := int(e.pid.Load()); pid > 0 {
 			o.PIDs = append(o.PIDs, pid)
 		}
@@ -410,6 +494,7 @@ func (w *worker) unload(uid string, why *Error, force bool) {
 	select {
 	case r.notices <- why:
 		r.engine = nil // Nothing new goes there from now on.
+		e.close()
 	default: // It is on its way out already.
 	}
 	w.mu.Unlock()

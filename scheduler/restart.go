@@ -1,9 +1,12 @@
 package scheduler
 
 import (
+	"cmp"
 	"slices"
+	"time"
 
 	"relay/scheduler/placement"
+	"relay/scheduler/ways"
 )
 
 // restarting is how far the restart of a model is.
@@ -16,9 +19,34 @@ type restarting struct {
 	gap bool
 }
 
+// turn is how long it has been whose turn to restart.
+type turn struct {
+	peer   string
+	number uint64
+	since  time.Time
+	passed map[string]bool // Those whose time was over: they do not know how, or cannot.
+}
+
+func (t turn) late(peer string, number uint64) bool { return t.number == number && t.passed[peer] }
+
+// noteTurn ends a turn that takes longer than any load.
+func (l *leading) noteTurn(m *modelView, peer string, number uint64, now time.Time) {
+	t := l.turns[m.uid]
+	if t.number != number {
+		t = turn{number: number, passed: map[string]bool{}}
+	}
+	switch {
+	case t.peer != peer:
+		t.peer, t.since = peer, now
+	case peer != "" && now.Sub(t.since) > m.budget()+2*drainTime:
+		t.passed[peer] = true
+	}
+	l.turns[m.uid] = t
+}
+
 // restartOf says whose turn it is to restart: one peer after another, each once
-// the one before is ready again.
-func restartOf(v *view, m *modelView, current placementView, number uint64) restarting {
+// the one before is ready again. passed are those that are left out.
+func restartOf(v *view, m *modelView, current placementView, number uint64, passed func(peer string) bool) restarting {
 	var due []string
 	ready := 0
 	for _, r := range m.replicas {
@@ -28,7 +56,7 @@ func restartOf(v *view, m *modelView, current placementView, number uint64) rest
 		if r.State == StateReady {
 			ready++
 		}
-		if r.Restart < number && (r.State == StateReady || r.peer == current.Turn) {
+		if r.Restart < number && !passed(r.peer) && (r.State == StateReady || r.peer == current.Turn) {
 			due = append(due, r.peer)
 		}
 	}
@@ -68,11 +96,17 @@ func (l *leading) placeRestart(current placementView, r restarting, place func(m
 func roomForTwo(v *view, m *modelView, current placementView, peer string) bool {
 	p := v.peer[peer]
 	machine := v.machine(p, m.uid)
-	free := map[string]uint64{machine.Host.ID: machine.Host.Free}
+	free, pool := map[string]uint64{ways.HostID: machine.Host.Free}, map[string]string{}
 	for _, d := range machine.GPUs {
-		free[d.ID] = d.Free
+		if free[d.ID] = d.Free; d.Unified {
+			pool[d.ID] = ways.HostID
+		}
 	}
+	need := map[string]uint64{}
 	for device, bytes := range current.way(peer, m.Model).Need() {
+		need[cmp.Or(pool[device], device)] += bytes
+	}
+	for device, bytes := range need {
 		if bytes > free[device] {
 			return false
 		}

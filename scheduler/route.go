@@ -20,6 +20,8 @@ type Route struct {
 	Model ServedModel
 	// Peer is the full peer id of the machine that serves; PeerName its name.
 	Peer, PeerName string
+	// Mark names the replica as it was when it was picked, for Route's tried.
+	Mark string
 	// Local says that the replica runs on this very peer.
 	Local bool
 	// Client carries a request to the replica: to the engine's own socket where

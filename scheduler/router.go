@@ -61,9 +61,14 @@ func (p prospect) patience(budget time.Duration) time.Duration {
 	return budget
 }
 
-// Route picks a replica for a model, waiting for one that comes up. tried are
-// the peers that already failed this request: they are asked again only once
-// their replica is another than it was. Errors are of type *Error.
+// again is after how long a request goes back to a replica that failed it, where
+// there is no other.
+const again = 2 * time.Second
+
+// Route picks a replica for a model, waiting for one that comes up. tried are the
+// marks of the replicas, or the ids of the peers, that already failed this request:
+// they are asked again once their replica is another than it was, or where nothing
+// else is ready for a while. Errors are of type *Error.
 func (s *Scheduler) Route(ctx context.Context, name string, tried []string) (Route, error) {
 	started := time.Now()
 	v, changed := s.latest()
@@ -80,8 +85,11 @@ func (s *Scheduler) Route(ctx context.Context, name string, tried []string) (Rou
 		if m == nil {
 			return Route{}, &Error{Why: ModelNotFound, Message: fmt.Sprintf("no model %q in this mesh; %s", name, v.names()), Retry: RetryNever}
 		}
+		passed := false
 		route, ok, err := s.pick(ctx, v, m, func(r replicaView) bool {
-			return slices.Contains(tried, r.peer) && before[r.peer] == r.version
+			failed := slices.Contains(tried, r.mark()) || slices.Contains(tried, r.peer) && before[r.peer] == r.version
+			passed = passed || failed
+			return failed
 		})
 		if ok || err != nil {
 			return route, err
@@ -93,11 +101,15 @@ func (s *Scheduler) Route(ctx context.Context, name string, tried []string) (Rou
 		if p != waitingFor {
 			waitingFor, since = p, time.Now()
 		}
+		if passed && time.Since(started) >= again {
+			tried = nil
+			continue
+		}
 		left := min(p.patience(m.budget())-time.Since(since), m.budget()-time.Since(started))
 		if left <= 0 {
 			return Route{}, no
 		}
-		timer := time.NewTimer(min(left, askEvery)) // The leader is told again meanwhile.
+		timer := time.NewTimer(min(left, askEvery, again)) // The leader is told again meanwhile.
 		select {
 		case <-changed:
 		case <-timer.C:
@@ -131,14 +143,17 @@ func (s *Scheduler) pick(ctx context.Context, v *view, m *modelView, excluded fu
 			cmp.Compare(v.peer[a.peer].RTT, v.peer[b.peer].RTT),
 			cmp.Compare(a.peer, b.peer))
 	})
-	mine := false // One of this peer's own would do, once it has its turn.
+	mine := "" // The mark of one of this peer's own, which would do once it has its turn.
 	for _, r := range ready {
-		route := Route{Model: m.served(), Peer: r.peer, PeerName: v.peer[r.peer].Name, Local: r.peer == s.self}
+		route := Route{Model: m.served(), Mark: r.mark(), Peer: r.peer, PeerName: v.peer[r.peer].Name, Local: r.peer == s.self}
 		leave := func(error) {}
 		if route.Local {
 			process, out, busy := s.work.occupyNow(m.uid)
-			if mine = busy; process == nil {
-				continue // Others may have their cores free.
+			if busy {
+				mine = r.mark() // Others may have their cores free.
+			}
+			if process == nil {
+				continue
 			}
 			route.Client, leave = process.Client(), out
 		} else {
@@ -155,9 +170,11 @@ func (s *Scheduler) pick(ctx context.Context, v *view, m *modelView, excluded fu
 		}
 		return route, true, nil
 	}
-	if !mine {
+	if mine == "" {
 		return Route{}, false, nil
 	}
+	ctx, cancel := context.WithTimeout(ctx, m.budget())
+	defer cancel()
 	process, leave, err := s.work.occupy(ctx, m.uid)
 	switch {
 	case err != nil:
@@ -166,7 +183,7 @@ func (s *Scheduler) pick(ctx context.Context, v *view, m *modelView, excluded fu
 		return Route{}, false, nil
 	}
 	back := s.traffic.send(s.self, m.uid)
-	return Route{Model: m.served(), Peer: s.self, PeerName: v.peer[s.self].Name, Local: true, Client: process.Client(), Done: func(err error) {
+	return Route{Model: m.served(), Mark: mine, Peer: s.self, PeerName: v.peer[s.self].Name, Local: true, Client: process.Client(), Done: func(err error) {
 		back()
 		leave(err)
 	}}, true, nil

@@ -21,9 +21,6 @@ import (
 type run struct {
 	uid  string
 	name string
-	// evict: idle models may be unloaded for it, since somebody waits for it or wants
-	// it kept.
-	evict bool
 
 	// telling is held while the record is written, so that records are written
 	// in the order of what they say. It is taken before worker.mu.
@@ -31,17 +28,22 @@ type run struct {
 
 	// Of worker.mu.
 	model     Model
+	evict     bool // Idle models may be unloaded for it: somebody waits for it, or wants it kept.
 	way       ways.Way
 	order     record.Version // The placement that is obeyed.
-	moveTo    record.Version // The last order to run another way that was passed on.
-	tried     *Tried         // A way that did not work out.
+	moveTo    *ways.Way      // How it is to run; nil is as it does.
+	moveBy    record.Version // The order that says so, and the one that was last tried.
+	movedBy   record.Version
+	tried     *Tried // A way that did not work out.
 	fence     leadership.Fence
-	engine    *engine // Takes requests; nil while none does.
-	renewing  bool    // Another engine is being started in the place of that one.
-	restarted uint64  // The number of the last restart that it has been through.
-	restartTo uint64  // The number of the one that is ordered.
-	failed    bool    // It ended by itself and waits for a new order.
-	told      Replica // What the mesh was last told; zero while that is nothing.
+	engine    *engine   // Takes requests; nil while none does.
+	renewing  bool      // Another engine is being started in the place of that one.
+	leaked    time.Time // When its engine was last to be replaced because it leaked,
+	leaks     int       // and how often it was.
+	restarted uint64    // The number of the last restart that it has been through.
+	restartTo uint64    // The number of the one that is ordered.
+	failed    bool      // It ended by itself and waits for a new order.
+	told      Replica   // What the mesh was last told; zero while that is nothing.
 
 	ending  sync.WaitGroup // Engines that were replaced and finish their requests.
 	cancel  context.CancelFunc
@@ -54,9 +56,8 @@ type run struct {
 type renewalOrder struct {
 	number uint64 // Of the restart; 0 where this peer itself wants it.
 	text   string // Why, for the log and status.
-	// way is how it is to run from now on, by which order; nil is as before.
-	way   *ways.Way
-	order record.Version
+	// move: it is to run another way, which the run knows.
+	move bool
 	// spare: it is not worth a gap.
 	spare bool
 }
@@ -94,13 +95,13 @@ func (r *run) askRestart(number uint64) {
 // askMove has the engine replaced by one that runs another way, once for each
 // order; worker.mu is held.
 func (r *run) askMove(way ways.Way, order record.Version) {
-	if r.moveTo == order {
+	r.moveTo, r.moveBy = &way, order
+	if r.movedBy == order {
 		return
 	}
 	select {
-	case r.renewal <- renewalOrder{way: &way, order: order, text: fmt.Sprintf("it is to run %s", way.Kind), spare: true}:
-		r.moveTo = order
-	default:
+	case r.renewal <- renewalOrder{move: true, text: fmt.Sprintf("it is to run %s", way.Kind), spare: true}:
+	default: // It is at it, or will be.
 	}
 }
 
@@ -110,14 +111,23 @@ func (w *worker) serve(ctx context.Context, r *run) error {
 	if w.s.Engine == nil {
 		return Errorf(NoEngine, "%s", w.s.NoEngine)
 	}
+	// Its memory first: what finds no room here is not worth fetching.
+	e := newEngine(Launch{UID: r.uid, Model: w.modelOf(r), Way: r.way})
+	if err := w.reserve(r, e, true); err != nil {
+		return err
+	}
+	w.s.advert.again()
 	if err := w.fetch(ctx, r); err != nil {
+		w.free(e)
 		return err
 	}
 	defer r.ending.Wait()
-	e, err := w.bringUp(ctx, r, r.way, 0, false, "")
-	if err != nil {
+	if err := w.launch(ctx, r, e, false, ""); err != nil {
 		return err
 	}
+	w.mu.Lock()
+	r.engine = e
+	w.mu.Unlock()
 	for {
 		w.open(r, e)
 		next, err := w.watch(ctx, r, e)
@@ -133,44 +143,52 @@ func (w *worker) serve(ctx context.Context, r *run) error {
 // another takes only memory that is free, and the other one is what is told of; else
 // text is told with the stage.
 func (w *worker) bringUp(ctx context.Context, r *run, way ways.Way, nth int, beside bool, text string) (*engine, error) {
-	launch, err := w.launch(r, way, nth)
-	if err != nil {
-		return nil, err
-	}
-	if err := errors.Join(w.s.CheckArgs(launch.Model.Args), w.s.CheckEnv(launch.Model.Env)); err != nil {
-		return nil, err
-	}
-	e := newEngine(launch)
+	e := newEngine(Launch{UID: r.uid, Nth: nth, Model: w.modelOf(r), Way: way})
 	if err := w.reserve(r, e, !beside); err != nil {
 		return nil, err
 	}
 	w.s.advert.again()
+	return e, w.launch(ctx, r, e, beside, text)
+}
+
+// launch starts an engine whose memory is reserved, and gives that back where it
+// does not start.
+func (w *worker) launch(ctx context.Context, r *run, e *engine, beside bool, text string) (err error) {
+	defer func() {
+		if err != nil {
+			w.free(e)
+		}
+	}()
+	launch, err := w.find(e)
+	if err == nil {
+		err = errors.Join(w.s.CheckArgs(launch.Model.Args), w.s.CheckEnv(launch.Model.Env))
+	}
+	if err != nil {
+		return err
+	}
 	if e.onCPU() {
 		e.cores = w.share(r)
 	}
 	launch.Threads = max(1, e.cores)
 	launch.Started = func(pid int) { e.pid.Store(int64(pid)) }
 	if !beside {
-		w.tell(r, Replica{State: StateLoading, Stage: StageStarting, Parts: way.Parts, Message: text})
+		w.tell(r, Replica{State: StateLoading, Stage: StageStarting, Parts: e.way.Parts, Message: text})
 	}
 	began := time.Now()
 	process, err := w.s.Engine.Start(ctx, launch)
 	if err != nil {
-		w.free(e)
-		return nil, err
+		return err
 	}
 	w.mu.Lock()
 	e.process, e.load, e.ready = process, time.Since(began), time.Now()
 	w.mu.Unlock()
 	w.measured(r, e)
-	return e, nil
+	return nil
 }
 
-// launch finds the files of a model.
-func (w *worker) launch(r *run, way ways.Way, nth int) (Launch, error) {
-	w.mu.Lock()
-	l := Launch{UID: r.uid, Nth: nth, Model: r.model, Way: way}
-	w.mu.Unlock()
+// find finds the files for an engine.
+func (w *worker) find(e *engine) (Launch, error) {
+	l := Launch{UID: e.uid, Nth: e.nth, Model: e.model, Way: e.way}
 	for i, c := range l.Model.roots() {
 		root, err := cid.Decode(c.CID)
 		if err != nil {
@@ -252,9 +270,6 @@ func (w *worker) touch(m Model) {
 // open lets requests to an engine, instead of the one before it.
 func (w *worker) open(r *run, e *engine) {
 	w.touch(e.model)
-	w.mu.Lock()
-	r.engine = e
-	w.mu.Unlock()
 	w.tell(r, w.readyNow(r, e))
 	w.s.log.Info("ready", "model", r.name, "device", e.process.Device(), "way", string(e.way.Kind), "load_ms", e.load.Milliseconds())
 	w.s.advert.again()
@@ -329,6 +344,7 @@ func (w *worker) shut(r *run, e *engine) {
 	if r.engine == e {
 		r.engine = nil
 	}
+	e.close()
 	w.mu.Unlock()
 	w.touch(e.model)
 }
@@ -399,21 +415,25 @@ func (w *worker) countOf(uid string) (n int) {
 // not start the old one goes on.
 func (w *worker) renewEngine(ctx context.Context, r *run, e *engine, order renewalOrder) (*engine, error) {
 	w.mu.Lock()
-	unloaded := r.engine != e
-	r.renewing = !unloaded // From now on it is not unloaded for others, who would wait for each other.
-	way := r.way
+	way, idle := r.way, r.engine != e // It was unloaded, which the loop finds.
+	if order.move {
+		if r.moveTo == nil || sameWay(r.way, *r.moveTo) || r.movedBy == r.moveBy {
+			idle = true // It has come about, or is not wanted any more.
+		} else {
+			way, r.movedBy = *r.moveTo, r.moveBy
+		}
+	}
+	tried := r.moveBy
+	r.renewing = !idle // From now on it is not unloaded for others, who would wait for each other.
 	w.mu.Unlock()
-	if unloaded {
-		return nil, nil // The loop finds it.
+	if idle {
+		return nil, nil
 	}
 	defer func() {
 		w.mu.Lock()
 		r.renewing = false
 		w.mu.Unlock()
 	}()
-	if order.way != nil {
-		way = *order.way
-	}
 	w.tellBeside(r, e, StageStarting, "")
 	nth := 1 - e.nth
 	over := w.mind(r, e)
@@ -423,8 +443,12 @@ func (w *worker) renewEngine(ctx context.Context, r *run, e *engine, order renew
 	case err == nil:
 		w.mu.Lock()
 		r.restarted = max(r.restarted, order.number)
-		next.pressure = e.pressure
-		r.engine, r.way, r.tried = next, way, nil
+		next.pressure, next.used = e.pressure, e.used
+		if r.engine == e {
+			r.engine = next
+		} // Else it is to be unloaded, which the loop finds.
+		e.close()
+		r.way, r.tried = way, nil
 		w.mu.Unlock()
 		w.s.log.Info("engine replaced", "model", r.name, "why", order.text)
 		r.ending.Go(func() { w.end(r, e, drainTime) })
@@ -432,7 +456,7 @@ func (w *worker) renewEngine(ctx context.Context, r *run, e *engine, order renew
 	case ctx.Err() != nil || ended:
 		return nil, nil // The loop finds it.
 	case order.spare || ReasonOf(err) != NoCapacity:
-		w.keep(r, e, order, err)
+		w.keep(r, e, order, way, tried, err)
 		return nil, nil
 	}
 	w.shut(r, e) // There is no room for two.
@@ -447,6 +471,8 @@ func (w *worker) renewEngine(ctx context.Context, r *run, e *engine, order renew
 	}
 	w.mu.Lock()
 	r.restarted = max(r.restarted, order.number)
+	next.used = e.used
+	r.engine = next
 	w.mu.Unlock()
 	return next, nil
 }
@@ -475,15 +501,15 @@ func (w *worker) mind(r *run, e *engine) (over func() (ended bool)) {
 }
 
 // keep goes on with an engine whose successor did not start, and says so.
-func (w *worker) keep(r *run, e *engine, order renewalOrder, err error) {
+func (w *worker) keep(r *run, e *engine, order renewalOrder, way ways.Way, by record.Version, err error) {
 	w.mu.Lock()
 	r.restarted = max(r.restarted, order.number)
-	if order.way != nil {
-		r.tried = &Tried{Way: string(order.way.Kind), Order: order.order.String(), Reason: string(ReasonOf(err)), Text: bounded(err.Error(), maxSentence)}
+	if order.move {
+		r.tried = &Tried{Way: string(way.Kind), Order: by.String(), Reason: string(ReasonOf(err)), Text: bounded(err.Error(), maxSentence)}
 	}
 	w.mu.Unlock()
 	w.s.log.Warn("engine not replaced", "model", r.name, "error", err)
-	if order.number == 0 && order.way == nil {
+	if order.number == 0 && !order.move {
 		w.tell(r, w.readyNow(r, e)) // Nobody asked for it.
 		return
 	}

@@ -29,12 +29,15 @@ func (l *leading) snapshot(v *view, m *modelView, now time.Time) placement.Snaps
 			p.Failed, p.FailedText, p.Parked = state.Reason, state.Text, state.Parked
 		}
 		p.Machine.Blocked = nil
+		soft := l.soft[replicaKey{p.ID, m.uid}]
 		for _, kind := range []ways.Kind{ways.OneGPU, ways.GPUs, ways.Hybrid, ways.CPU} {
 			if state := look(string(kind)); state.Blocked || state.Parked {
 				p.Machine.Blocked = append(p.Machine.Blocked, ways.Block{Kind: kind, Parked: state.Parked, Reason: state.Reason, Text: state.Text})
+			} else if kind != ways.CPU && now.Before(soft.offGPU) {
+				p.Machine.Blocked = append(p.Machine.Blocked, ways.Block{Kind: kind, Reason: string(DeviceBusy), Text: "it had to leave a GPU there for another program a short while ago"})
 			}
 		}
-		if soft := l.soft[replicaKey{p.ID, m.uid}]; now.Before(soft.until) {
+		if now.Before(soft.until) {
 			p.Failed, p.FailedText = soft.reason, soft.text
 		}
 	}

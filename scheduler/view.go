@@ -70,6 +70,9 @@ func (r replicaView) inRAM() uint64 {
 	return 0
 }
 
+// mark names a replica as it is now.
+func (r replicaView) mark() string { return r.peer + " " + r.version.String() }
+
 type holdingView struct {
 	Holding
 	peer string

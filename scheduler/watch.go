@@ -25,9 +25,9 @@ const (
 	// there is none.
 	pressedAfter = time.Minute
 	quietAfter   = 10 * time.Minute
-	// An engine is replaced when it takes half as much again as was to be expected,
-	// and half a gibibyte more: it leaks. Where the new one does not start that is
-	// tried again.
+	// An engine is replaced when it takes half as much again as was to be expected, or
+	// as it took at first, and half a gibibyte more: it leaks. The pause until that is
+	// done again doubles, up to an hour. There is a gap only where memory is short.
 	leakShare, leakBytes = 2, 512 << 20
 	leakEvery            = 5 * time.Minute
 	// measuredStep is the change of a speed, as a share, that is worth telling, and
@@ -89,13 +89,24 @@ func (w *worker) weigh(r *run, e *engine) {
 		w.s.advert.again()
 	}
 	expected := w.s.advert.booked(e.way.Need())[ways.HostID]
-	if u.RSS < expected+expected/leakShare+leakBytes || time.Since(e.leaked) < leakEvery {
+	w.mu.Lock()
+	if e.baseline == 0 { // What it takes from the beginning is no leak, however wrong the prediction was.
+		e.baseline = u.RSS
+	}
+	expected = max(expected, e.baseline)
+	pause := min(leakEvery<<min(r.leaks, 4), time.Hour)
+	leaks := u.RSS >= expected+expected/leakShare+leakBytes && (r.leaks == 0 || time.Since(r.leaked) >= pause)
+	w.mu.Unlock()
+	if !leaks {
 		return
 	}
 	text := fmt.Sprintf("model %q: its engine takes %s of memory where %s were expected, and is replaced", r.name, store.FormatBytes(u.RSS), store.FormatBytes(expected))
 	select {
-	case r.renewal <- renewalOrder{text: text}:
-		e.leaked = time.Now()
+	case r.renewal <- renewalOrder{text: text, spare: !w.s.advert.short()}:
+		w.mu.Lock()
+		r.leaked = time.Now()
+		r.leaks++
+		w.mu.Unlock()
 		w.s.decisions.say(r.name, text)
 	default: // It is to be replaced already.
 	}
@@ -206,14 +217,9 @@ func differs(a, b float64) bool { return max(a, b)-min(a, b) > measuredStep*a }
 // note changes what this peer says it has measured of a model, where change says
 // that there is something to say.
 func (w *worker) note(r *run, change func(*Measured) bool) {
-	served := servedKey(w.modelOf(r))
-	m := Measured{Served: served}
-	if kept, ok := w.s.Mesh.Table().Get(KindMeasured, pairID(w.s.self, r.uid)); ok {
-		if was, err := decode[Measured](kept.Record); err == nil && was.Served == served {
-			m = was
-		}
-	}
-	m.Seen = slices.Clone(m.Seen)
+	model := w.modelOf(r)
+	served := servedKey(model)
+	m := Measured{Served: served, Seen: slices.Clone(w.s.measuredOf(r.uid, model))}
 	if !change(&m) {
 		return
 	}
@@ -228,6 +234,19 @@ func servedKey(m Model) string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s\x00%s\x00%s\x00%d\x00%d\x00%s\x00%s", m.CID, m.Projector.CID, m.Kind, m.Context, m.Slots,
 		strings.Join(m.Args, "\x00"), strings.Join(m.Env, "\x00")))
 	return hex.EncodeToString(sum[:8])
+}
+
+// measuredOf is what this peer measured of a model as it is served.
+func (s *Scheduler) measuredOf(uid string, m Model) []ways.Seen {
+	kept, ok := s.Mesh.Table().Get(KindMeasured, pairID(s.self, uid))
+	if !ok {
+		return nil
+	}
+	measured, err := decode[Measured](kept.Record)
+	if err != nil || measured.Served != servedKey(m) {
+		return nil
+	}
+	return measured.Seen
 }
 
 // forgetMeasured takes back what this peer measured of models that are gone.

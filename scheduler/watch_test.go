@@ -23,6 +23,7 @@ func TestAnEngineThatLeaksIsReplaced(t *testing.T) {
 			}
 			c.pass(2 * memoryEvery)
 		}
+		grows(1 << 30)
 		grows(3 << 29)
 		c.want("reserved for one that takes half as much again", a.s.ledger.Reserved()[ways.HostID], uint64(3<<29))
 		c.want("room told", a.s.newView().peer[a.id.String()].advert.Room, uint64(4<<30-3<<29))

@@ -67,11 +67,13 @@ func (w *worker) compare(ctx context.Context, v *view) (renewed []*run) {
 			r.cancel()
 		case r == nil:
 			w.start(ctx, m, p)
-		case !r.model.servedAs(m.Model) || r.failed && r.order.Less(p.version) || r.engine == nil && !sameWay(r.way, p.way(w.s.self, m.Model)):
+		case !r.model.servedAs(m.Model) || r.failed && r.order.Less(p.version) || r.engine == nil && !sameWay(r.way, p.wayFrom(r.way, w.s.self, m.Model)):
 			r.cancel() // The next look finds it gone and starts it anew.
 		default:
 			r.model, r.order, r.evict = m.Model, p.version, r.evict || p.Evict
-			if way := p.way(w.s.self, m.Model); !sameWay(r.way, way) {
+			if way := p.wayFrom(r.way, w.s.self, m.Model); sameWay(r.way, way) {
+				r.moveTo = nil
+			} else {
 				r.askMove(way, p.version)
 			}
 			if r.fence != p.fence() {

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"relay/api"
 	"relay/scheduler"
 )
 
@@ -56,6 +57,19 @@ func TestModelCommandsUsedWrongly(t *testing.T) {
 		case c.says != "" && (code != exitUsage || !strings.Contains(errs.String(), c.says)):
 			t.Errorf("%s: %d %s", c.args, code, &errs)
 		}
+	}
+}
+
+// Without a terminal each thing that is waited for is said once, on a line of its own.
+func TestSayWhy(t *testing.T) {
+	var out bytes.Buffer
+	say := sayWhy(&out, "load qwen")
+	for _, p := range []api.ProgressLine{{Phase: "plan"}, {Phase: "wait", Why: "no room:\n all in use"}, {Phase: "wait", Why: "no room:\n all in use"},
+		{Phase: "fetch", Why: "den fetches its file", Done: 1}, {Phase: "fetch", Why: "den fetches its file", Done: 2}, {Phase: "start", Why: "den starts its engine"}} {
+		say(p)
+	}
+	if got, want := out.String(), "load qwen: no room: all in use\nload qwen: den fetches its file\nload qwen: den starts its engine\n"; got != want {
+		t.Errorf("%q", got)
 	}
 }
 

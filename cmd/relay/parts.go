@@ -51,7 +51,7 @@ func assemble(ctx context.Context, m *machine, id membership.MeshID, hooks hooks
 		ReadHeader: scheduler.ReadGGUF, CheckArgs: llama.CheckArgs, CheckEnv: llama.CheckEnv, Memory: llama.HostMemory,
 		Disk:         func() (uint64, uint64, error) { return store.DiskFree(m.modelsDir) },
 		ModelsDir:    m.modelsDir,
-		DefaultSlots: m.slots, Cores: runtime.NumCPU(), CoresLent: m.threads(), Lend: m.lends(), ModelsMax: m.modelsMax, CacheMax: m.cacheMax, Coming: coming,
+		DefaultSlots: m.slots, Cores: runtime.GOMAXPROCS(0), CoresLent: m.threads(), Lend: m.lends(), ModelsMax: m.modelsMax, CacheMax: m.cacheMax, Coming: coming,
 		Log: m.log.With("part", "scheduler"),
 	})
 	if err != nil {
@@ -110,9 +110,9 @@ func (m *machine) lends() scheduler.Lend {
 // lends another number.
 func (m *machine) threads() int {
 	if m.LendCores > 0 {
-		return min(m.LendCores, runtime.NumCPU())
+		return min(m.LendCores, runtime.GOMAXPROCS(0))
 	}
-	return max(1, runtime.NumCPU()/2)
+	return max(1, runtime.GOMAXPROCS(0)/2)
 }
 
 // findEngine looks for llama.cpp. Without one the peer is a peer all the same,

@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/spf13/cobra"
+
 	"relay/llama"
 	"relay/p2p/membership"
 )
@@ -204,6 +206,25 @@ func (r remembered) over(earlier remembered) remembered {
 	return r
 }
 
+// checkLendFlags refuses limits of what is lent that no machine can keep to. 0 stands
+// for what was not said, so it is not taken for a limit.
+func checkLendFlags(cmd *cobra.Command) error {
+	for _, name := range []string{"lend-mb", "lend-cores", "reserve-mb"} {
+		flag := cmd.Flags().Lookup(name)
+		if !flag.Changed {
+			continue
+		}
+		n, err := strconv.ParseInt(flag.Value.String(), 10, 64)
+		if err != nil || n < 1 {
+			return &usageError{fmt.Sprintf("--%s %s: it takes a number of 1 or more (--lend none lends nothing, --lend auto what is free less a reserve)", name, flag.Value)}
+		}
+		if cores := runtime.GOMAXPROCS(0); name == "lend-cores" && n > int64(cores) {
+			return &usageError{fmt.Sprintf("--lend-cores %d: relay may use %s here", n, plural(cores, "core"))}
+		}
+	}
+	return nil
+}
+
 // validate names the setting at fault.
 func (s *settings) validate() error {
 	if s.Name != "" {
@@ -214,8 +235,6 @@ func (s *settings) validate() error {
 	switch {
 	case s.Lend != "" && s.Lend != "auto" && s.Lend != "none":
 		return &usageError{fmt.Sprintf("--lend %s: it takes auto or none", s.Lend)}
-	case s.LendMB < 0 || s.ReserveMB < 0 || s.LendCores < 0:
-		return &usageError{"--lend-mb, --reserve-mb and --lend-cores take numbers of 1 or more"}
 	case s.LendMB > maxMB || s.ReserveMB > maxMB:
 		return &usageError{fmt.Sprintf("--lend-mb and --reserve-mb take %d at most", maxMB)}
 	case s.slots > 64:

@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 )
@@ -58,7 +60,7 @@ func TestSettingsThatCount(t *testing.T) {
 
 func TestSizesAreBounded(t *testing.T) {
 	var usage *usageError
-	for _, r := range []remembered{{LendMB: 1 << 44}, {ReserveMB: 1 << 44}, {LendMB: -1}} {
+	for _, r := range []remembered{{LendMB: 1 << 44}, {ReserveMB: 1 << 44}} {
 		s := settings{remembered: r, listen: defaultListen}
 		if err := s.validate(); !errors.As(err, &usage) {
 			t.Errorf("%+v: %v", r, err)
@@ -90,6 +92,33 @@ func TestSettingsOfGPUs(t *testing.T) {
 		if c.fault != "" && (!errors.As(err, &usage) || !strings.Contains(err.Error(), c.fault)) ||
 			c.fault == "" && (err != nil || s.VRAMReserveMB != c.wantReserve || s.BusyIgnoreMB != c.wantIgnore) {
 			t.Errorf("%q %q: %d %d %v", c.reserve, c.ignore, s.VRAMReserveMB, s.BusyIgnoreMB, err)
+		}
+	}
+}
+
+// A limit of 0 is not silently no limit, and one of more cores than there are not
+// silently all of them.
+func TestLendFlags(t *testing.T) {
+	for arg, says := range map[string]string{
+		"--lend-mb=0":                "--lend-mb 0: it takes a number of 1 or more (--lend none lends nothing, --lend auto",
+		"--lend-mb=-1":               "--lend-mb -1: it takes",
+		"--lend-cores=0":             "--lend none",
+		"--lend-cores=-3":            "--lend-cores -3",
+		"--reserve-mb=0":             "--lend auto",
+		"--lend-cores=99999":         fmt.Sprintf("--lend-cores 99999: relay may use %s here", plural(runtime.GOMAXPROCS(0), "core")),
+		"--lend-cores=1":             "",
+		"--lend-mb=1 --reserve-mb=1": "",
+		"--lend=auto":                "",
+		"":                           "",
+	} {
+		cmd := newUp()
+		if err := cmd.ParseFlags(strings.Fields(arg)); err != nil {
+			t.Error(err)
+		}
+		err := checkLendFlags(cmd)
+		var usage *usageError
+		if says == "" && err != nil || says != "" && (!errors.As(err, &usage) || !strings.Contains(err.Error(), says)) {
+			t.Errorf("%q: %v", arg, err)
 		}
 	}
 }
@@ -127,6 +156,7 @@ func TestCheckListen(t *testing.T) {
 func TestUpChecksFirst(t *testing.T) {
 	for _, args := range [][]string{
 		{"--listen", "nonsense"}, {"--listen", "192.0.2.7:8420"}, {"--lend-mb", "99999999999999"}, {"--lend", "much"},
+		{"--lend-mb", "0"}, {"--lend-cores", "0"}, {"--reserve-mb", "0"}, {"--lend-cores", "99999"},
 		{"--p2p-listen", "/ip4/192.0.2.7/tcp/0"},
 	} {
 		dir := t.TempDir() + "/state"

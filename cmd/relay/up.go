@@ -31,10 +31,14 @@ func newUp() *cobra.Command {
 		Short: "Run this machine's peer in the foreground",
 		Long: "Run this machine's peer in the foreground. The first start founds a mesh, or joins one\n" +
 			"with --join. --name, --lend, --lend-mb, --lend-cores, --reserve-mb, --auto-pause and --sandbox\n" +
-			"are remembered for the next start; what the environment says is not.",
+			"are remembered for the next start; what the environment says is not. --lend auto undoes a\n" +
+			"remembered --lend none or --lend-mb; of the others what is said anew counts.",
 		Args: exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			warnUnknown(os.Environ(), cmd.ErrOrStderr())
+			if err := checkLendFlags(cmd); err != nil {
+				return err
+			}
 			if err := s.fromEnvironment(); err != nil {
 				return err
 			}
@@ -49,7 +53,7 @@ func newUp() *cobra.Command {
 	f.StringVar(&s.listen, "listen", "", "the `ADDRESS` of /v1 (default "+defaultListen+")")
 	f.StringArrayVar(&s.p2pListen, "p2p-listen", nil, "a `MULTIADDR` to listen on for other peers; repeatable (default TCP and QUIC on port 8421)")
 	f.StringVar(&s.flags.Name, "name", "", "what this machine is called in the mesh (default its host name)")
-	f.StringVar(&s.flags.Lend, "lend", "", "auto: lend what is free less a reserve; none: lend nothing")
+	f.StringVar(&s.flags.Lend, "lend", "", "auto: lend what is free less a reserve, without an earlier --lend-mb; none: lend nothing")
 	f.Int64Var(&s.flags.LendMB, "lend-mb", 0, "lend at most that many MiB of host memory, and of each GPU, of what is free less the reserve")
 	f.IntVar(&s.flags.LendCores, "lend-cores", 0, "cores that models may keep busy, all together (default half)")
 	f.Int64Var(&s.flags.ReserveMB, "reserve-mb", 0, "MiB to leave free for this machine's owner (default a tenth, at least 1024)")

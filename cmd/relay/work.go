@@ -17,13 +17,13 @@ import (
 
 // work follows long work to its outcome. With asJSON it prints a line of JSON for
 // each progress and one for the outcome; else it shows a bar, where there is a
-// terminal. stopped says what is left of it after Ctrl-C.
+// terminal, or a line each time that what is under way is another. stopped says what is left of it after Ctrl-C.
 func work[T any](cmd *cobra.Command, asJSON bool, what, path string, body any, stopped string) (T, error) {
 	switch {
 	case asJSON:
 		return workInLines[T](cmd, path, body, stopped)
 	case !isTerminal(cmd.ErrOrStderr()):
-		result, err := follow[T](cmd.Context(), path, body, nil)
+		result, err := follow[T](cmd.Context(), path, body, sayWhy(cmd.ErrOrStderr(), what))
 		return result, orInterrupted(cmd, err, stopped)
 	}
 	var latest atomic.Pointer[api.ProgressLine]
@@ -42,6 +42,18 @@ func work[T any](cmd *cobra.Command, asJSON bool, what, path string, body any, s
 	bar.Abort(true)
 	bars.Wait()
 	return result, orInterrupted(cmd, err, stopped)
+}
+
+// sayWhy prints what long work waits for or is at, once each.
+func sayWhy(w io.Writer, what string) func(api.ProgressLine) {
+	var said string
+	return func(p api.ProgressLine) {
+		if p.Why == "" || p.Why == said {
+			return
+		}
+		said = p.Why
+		fmt.Fprintf(w, "%s: %s\n", what, strings.Join(strings.Fields(p.Why), " "))
+	}
 }
 
 // interrupted is the end of a command that somebody ended.

@@ -91,6 +91,8 @@ func (s *seat) isFree(elsewhere *seat) string {
 		text += fmt.Sprintf(", but it runs on %s already", elsewhere.peer.Name)
 	case elsewhere.peer.Placed:
 		text += fmt.Sprintf(", but it is placed on %s", elsewhere.peer.Name)
+	case elsewhere.peer.Was:
+		text += fmt.Sprintf(", but it ran on %s last", elsewhere.peer.Name)
 	}
 	return text
 }

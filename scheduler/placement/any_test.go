@@ -55,7 +55,7 @@ func anyPeer(t *rapid.T, i int, shape ways.Shape) placement.Peer {
 		Engine: chance(t, "engine", 0.9), Holds: rapid.Bool().Draw(t, "holds"), Machine: ways.Machine{Name: name, Host: anyDevice(t, ways.HostID)},
 		DiskKnown: rapid.Bool().Draw(t, "disk known"), DiskFree: rapid.Uint64Range(0, 8).Draw(t, "disk") * gib,
 		FetchRate: rapid.SampledFrom([]float64{0, 1e-300, gib / 200, gib / 100, gib / 90, gib}).Draw(t, "rate"),
-		Placed:    chance(t, "placed", 0.2), Cordoned: chance(t, "cordoned", 0.1), Drained: chance(t, "drained", 0.2), Grace: rapid.Bool().Draw(t, "grace"),
+		Placed:    chance(t, "placed", 0.2), Was: chance(t, "was", 0.2), Cordoned: chance(t, "cordoned", 0.1), Drained: chance(t, "drained", 0.2), Grace: rapid.Bool().Draw(t, "grace"),
 	}
 	for g := range rapid.IntRange(0, 3).Draw(t, "gpus") {
 		d := anyDevice(t, fmt.Sprint("CUDA", g))
@@ -263,7 +263,14 @@ func checkOthers(t *rapid.T, m placement.Model, s placement.Snapshot, lasting []
 		}
 		rejected[r.Peer] = true
 	}
+	only := slices.ContainsFunc(s.Peers, func(p placement.Peer) bool { return p.ID == m.Only })
 	for _, p := range s.Peers {
+		if only && p.ID != m.Only { // Nothing is said of the others.
+			if rejected[p.ID] {
+				t.Fatalf("%s is rejected, and only %s may run it", p.ID, m.Only)
+			}
+			continue
+		}
 		worst := ways.Fits
 		if m.Evict {
 			worst = ways.Evicts
@@ -298,6 +305,10 @@ func checkOthers(t *rapid.T, m placement.Model, s placement.Snapshot, lasting []
 			case p.Placed != q.Placed:
 				if p.Placed {
 					t.Fatalf("%s was taken before %s, where it is placed", q.ID, p.ID)
+				}
+			case p.Was != q.Was:
+				if p.Was {
+					t.Fatalf("%s was taken before %s, where it was last", q.ID, p.ID)
 				}
 			case p.Runs != q.Runs:
 				if p.Runs {
@@ -337,6 +348,9 @@ func checkOptions(t *rapid.T, options []placement.Option, chosen map[string]plac
 	marked := 0
 	for i, o := range options {
 		if order, is := chosen[o.Peer]; o.Chosen {
+			if order.Way.Decode == 0 { // Of what runs, the speeds are predicted.
+				order.Way.Decode, order.Way.Prefill, order.Way.Guessed = o.Decode, o.Prefill, o.Guessed
+			}
 			if marked++; !is || !reflect.DeepEqual(order.Way, o.Way) || i >= len(chosen) || o.Verdict > ways.Evicts {
 				t.Fatalf("%+v is marked, the order is %+v", o, order)
 			}

@@ -46,7 +46,7 @@ type Peer struct {
 	// Drained: an admin wants it empty. While there is Grace it serves what it
 	// serves until other peers are ready in its stead.
 	Drained, Grace bool
-	// Cordoned: it takes no model but those that run there or are placed there.
+	// Cordoned: it takes no model but those that run there or are Placed there.
 	Cordoned bool
 	// Trust is replicas, shard-only or client.
 	Trust string
@@ -69,6 +69,9 @@ type Peer struct {
 	// Placed: the order in force names it. Of several that run the model, such
 	// as one that came back and still seems to, it stays where it is placed.
 	Placed bool
+	// Was: it ran there last, by an order that need not be in force any more. It rather
+	// goes there again than elsewhere, but not to a peer that is cordoned.
+	Was bool
 	// Failed is the reason of a failure or refusal that is not to be tried again yet
 	// and concerns the peer as a whole, FailedText its sentence.
 	Failed, FailedText string

@@ -46,9 +46,17 @@ func Options(m Model, s Snapshot) []Option {
 			o.Runs = q.Runs && q.Way != nil && q.Way.Kind == r.Kind
 			switch o.Chosen = isPlanned && plan.Kind == r.Kind; {
 			case o.Chosen && q.Runs: // Its own memory is what is not free.
+				if plan.Decode == 0 && plan.Prefill == 0 { // A peer tells how it runs, not how fast.
+					plan = p.pieces.Predicted(&q.Machine, plan)
+				}
 				o.Rung = ways.Rung{Way: plan, Verdict: ways.Fits, Text: "runs"}
 			case o.Chosen && evicts[q.ID]: // There may be such a way that unloads nothing, too.
 				o.Rung = ways.Unloading(plan)
+			case p.unable(q) != able: // Its memory, as it was last told, is the lesser matter.
+				o.Verdict, o.Reason, o.Text = max(r.Verdict, worst), reason, text
+				if r.Verdict > worst && r.Reason != "" {
+					o.Text += "; " + r.Text
+				}
 			case r.Verdict < worst:
 				o.Verdict, o.Reason, o.Text = worst, reason, text
 			}

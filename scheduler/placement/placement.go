@@ -37,12 +37,13 @@ func newPlanner(m Model, s Snapshot) *planner {
 	return p
 }
 
-// Place chooses peers for a model: those that run it already, ready ones first
-// and of these the ones where it is placed; then those that unload nothing for
-// it, of these the ones that hold the file, the ones that fetch it sooner (by more
-// than a minute; last of all those of which nobody knows how long it takes them), the
-// ones that are predicted to be faster (by more than 10 %), the ones that fetch it
-// sooner at all, the ones with the most memory left where it computes; then by id.
+// Place chooses peers for a model: those that run it already, ready ones first and of
+// these the ones where it is placed, or was last; then those that unload nothing for
+// it, of these the ones where it is placed or was last, the ones that hold the file,
+// the ones that fetch it sooner (by more than a minute; last of all those of which
+// nobody knows how long it takes them), the ones that are predicted to be faster (by
+// more than 10 %), the ones that fetch it sooner at all, the ones with the most memory
+// left where it computes; then by id.
 func Place(m Model, s Snapshot) Plan {
 	p := newPlanner(m, s)
 	chosen, stand := p.choose()
@@ -119,7 +120,7 @@ type group int
 
 const (
 	running group = iota
-	holding       // Or placed there.
+	holding       // Or placed there, or it ran there last.
 	fetching
 	evicting // All that have no seat yet, if idle models go.
 )
@@ -128,7 +129,7 @@ func (p *planner) groupOf(q *Peer) group {
 	switch {
 	case q.Runs:
 		return running
-	case q.Holds || q.Placed:
+	case q.Holds || q.Placed || q.Was:
 		return holding
 	}
 	return fetching
@@ -139,7 +140,7 @@ func (p *planner) enough(g group, seats []*seat) bool {
 	switch g {
 	case running:
 		return false
-	case holding: // One that is placed there comes before one that only runs.
+	case holding: // One where it is placed, or was last, comes before one that only runs.
 		ready := 0
 		for _, c := range seats {
 			if c.peer.Ready {
@@ -186,7 +187,7 @@ func inClasses(seats []*seat, many int, alike func(first, other *seat) bool, ord
 // byStanding orders by what comes before the time to fetch.
 func byStanding(a, b *seat) int {
 	x, y := a.peer, b.peer
-	return cmp.Or(first(x.Ready, y.Ready), first(!a.evicts, !b.evicts), first(x.Placed, y.Placed), first(x.Runs, y.Runs), first(!a.fetches(), !b.fetches()))
+	return cmp.Or(first(x.Ready, y.Ready), first(!a.evicts, !b.evicts), first(x.Placed, y.Placed), first(x.Was, y.Was), first(x.Runs, y.Runs), first(!a.fetches(), !b.fetches()))
 }
 
 // byRoom orders by what comes last.
@@ -381,8 +382,20 @@ func (p *planner) fits(q *Peer, worst ways.Verdict) bool {
 	return ok
 }
 
+// asked are all peers by id, or the only one that may run the model where that is in the
+// mesh: of the others there is nothing more to say.
+func (p *planner) asked() []*Peer {
+	for i := range p.peers {
+		if q := &p.peers[i]; p.m.Only != "" && q.ID == p.m.Only {
+			return []*Peer{q}
+		}
+	}
+	return p.sorted()
+}
+
 // Ever is on how many peers the model could run if nothing else ran anywhere, and
-// for each of the others why not. A peer that is gone, or paused, counts by what it
+// for each of the others why not, for the only one that may run it alone where that is
+// in the mesh. A peer that is gone, or paused, counts by what it
 // last told.
 func Ever(m Model, s Snapshot) (peers int, why []Rejection) {
 	s.Peers = slices.Clone(s.Peers)
@@ -391,7 +404,7 @@ func Ever(m Model, s Snapshot) (peers int, why []Rejection) {
 		q.Alive, q.Paused = q.Alive || q.Machine.Host.Known, ""
 	}
 	p := newPlanner(m, s)
-	for _, q := range p.sorted() {
+	for _, q := range p.asked() {
 		switch u := p.unable(q); {
 		case u != able:
 			why = append(why, Rejection{q.ID, u.reason(), p.unableText(q, u)})

@@ -31,6 +31,7 @@ func drained(p *placement.Peer) { p.Drained = true }
 func leaves(p *placement.Peer)  { p.Drained, p.Grace = true, true }
 func cordons(p *placement.Peer) { p.Cordoned = true }
 func placed(p *placement.Peer)  { p.Placed = true }
+func was(p *placement.Peer)     { p.Was = true }
 func client(p *placement.Peer)  { p.Trust = "client" }
 func bare(p *placement.Peer)    { p.Engine, p.NoEngine = false, "no llama-server in PATH" }
 func runs(p *placement.Peer)    { p.Runs = true }
@@ -91,6 +92,8 @@ func TestPlace(t *testing.T) {
 		{"cordoned, what is placed there is started again", 8, 1, peers{peer("attic", 16, 9, placed, cordons), peer("den", 32, 4)}, "attic", "",
 			`model "qwen": goes to attic (holds the file, 9.0 GiB free of 16.0 GiB lent); 8.0 GiB needed`,
 			[]string{"no_capacity", "8.0 GiB needed, den has 4.0 GiB free now of the 32.0 GiB it lends"}},
+		{"cordoned, what ran there last is not", 8, 1, peers{peer("attic", 16, 9, was, cordons), peer("den", 32, 32)}, "den", "",
+			`model "qwen": goes to den (holds the file, 32.0 GiB free of 32.0 GiB lent); 8.0 GiB needed`, []string{"cordoned", "attic is cordoned"}},
 		{"all cordoned", 8, 1, peers{peer("attic", 16, 9, cordons)}, "", "cordoned",
 			`model "qwen": runs nowhere: attic is cordoned`, []string{"cordoned", "attic is cordoned"}},
 		{"two replicas", 8, 2, peers{peer("attic", 16, 1, ready), peer("den", 32, 32), peer("lab", 16, 16)}, "attic den", "",

@@ -146,12 +146,13 @@ func (p *planner) filelessText(q *Peer) (reason, text string) {
 
 // Reject is why each peer that was not chosen could not run the model, in the
 // order of their ids. A peer that could and is not needed is not in it, nor is one
-// that only serves until another is ready.
+// that only serves until another is ready; nor are others where the only one that may
+// run it is in the mesh.
 func Reject(m Model, s Snapshot) []Rejection {
 	p := newPlanner(m, s)
 	_, stand := p.choose()
 	var list []Rejection
-	for _, q := range p.sorted() {
+	for _, q := range p.asked() {
 		if reason, text := p.reject(q); reason != "" && !slices.Contains(stand, q) {
 			list = append(list, Rejection{q.ID, reason, text})
 		}

@@ -44,11 +44,11 @@ func (p *planner) chosenText(chosen []*seat, stand []*Peer) string {
 		parts = append(parts, fmt.Sprintf("goes to %s; %s needed", ways.List(new), needed))
 	}
 	text := p.says(strings.Join(parts, ", and "))
-	if p.m.Only != "" && len(new) > 0 {
+	switch {
+	case len(chosen) < p.m.Want:
+		text += fmt.Sprintf("; no more than %d of %d replicas find a place%s", len(chosen), p.m.Want, p.whyNoMore(stand))
+	case p.m.Only != "" && len(new) > 0:
 		text += fmt.Sprintf("; only on %s", p.nameOf(p.m.Only))
-	}
-	if len(chosen) < p.m.Want {
-		text += fmt.Sprintf("; no more than %d of %d replicas find a place", len(chosen), p.m.Want)
 	}
 	for _, a := range p.although(chosen) {
 		text += "; " + a
@@ -57,6 +57,20 @@ func (p *planner) chosenText(chosen []*seat, stand []*Peer) string {
 		text += fmt.Sprintf("; %s drained and %s until then", are(stand), agree(stand, "serves", "serve"))
 	}
 	return text
+}
+
+// whyNoMore is why the first of the peers that run no replica does not; "" where there
+// is none. Those that were chosen could run one.
+func (p *planner) whyNoMore(stand []*Peer) string {
+	if p.m.Only != "" {
+		return fmt.Sprintf(": it may run only on %s", p.nameOf(p.m.Only))
+	}
+	for _, q := range p.sorted() {
+		if _, text := p.reject(q); text != "" && !slices.Contains(stand, q) {
+			return ": " + text
+		}
+	}
+	return ""
 }
 
 // moves says where a model goes that ran on the same peer another way.
@@ -159,8 +173,11 @@ func (p *planner) nowhere() (reason, text string) {
 	reason = noHolder
 	switch {
 	case len(here) > 0:
-		reason, text = p.unserved(here)
+		reason, text = p.unserved(here, away)
 		text += p.pullHint()
+		for _, q := range p.missed(away) {
+			text += fmt.Sprintf("; %s, which does not answer, lends %s", q.Name, lends(&q.Machine))
+		}
 	case len(away) > 0:
 		text = fmt.Sprintf("the peers that hold it whole do not answer: %s", ways.List(namesOf(away)))
 	default:
@@ -200,12 +217,39 @@ func (p *planner) pullHint() string {
 	return fmt.Sprintf(" (relay model pull %s on %s, where it would fit)", p.m.Name, ways.List(pullers))
 }
 
-// unserved is why none of the holders that answer can run the model.
-func (p *planner) unserved(holders []*Peer) (reason, text string) {
+// missed are the holders of some that do not answer which, by what they last told, could
+// run the model if nothing else ran there.
+func (p *planner) missed(away []*Peer) (list []*Peer) {
+	for _, q := range away {
+		if q.Trust == "replicas" && !q.Draining && !q.Drained && !p.parked(q) && p.fits(q, ways.Later) {
+			list = append(list, q)
+		}
+	}
+	return list
+}
+
+// lends is what a machine lends in all.
+func lends(m *ways.Machine) string {
+	ram := ways.AtMost(m.Host.Lent)
+	var parts []string
+	for i := range m.GPUs {
+		if g := &m.GPUs[i]; g.Known && g.Lent > 0 {
+			parts = append(parts, fmt.Sprintf("%s on %s", ways.AtMost(g.Lent), g.ID))
+		}
+	}
+	if len(parts) == 0 {
+		return ram
+	}
+	return ways.List(append(parts, ram+" in RAM"))
+}
+
+// unserved is why none of the holders that answer can run the model; others hold it and
+// are away.
+func (p *planner) unserved(holders, away []*Peer) (reason, text string) {
 	if !slices.ContainsFunc(holders, func(q *Peer) bool { return p.unable(q) != isDrained }) {
 		return draining, fmt.Sprintf("%s drained and nobody else that answers holds the file", are(holders))
 	}
-	if text = p.twoFigures(holders); text != "" {
+	if text = p.twoFigures(holders, away); text != "" {
 		return noCapacity, text
 	}
 	// Each holder has its own; the reason is the one nearest to passing.
@@ -231,7 +275,7 @@ func (p *planner) unserved(holders []*Peer) (reason, text string) {
 
 // twoFigures is the text where it is only the RAM that the holders lack, what is
 // needed and what is there; "" where it is more than that.
-func (p *planner) twoFigures(holders []*Peer) string {
+func (p *planner) twoFigures(holders, away []*Peer) string {
 	for _, q := range holders {
 		reason, _ := p.reject(q)
 		host := &q.Machine.Host
@@ -241,9 +285,14 @@ func (p *planner) twoFigures(holders []*Peer) string {
 	}
 	best := slices.MaxFunc(holders, func(a, b *Peer) int { return cmp.Compare(a.Machine.Host.Free, b.Machine.Host.Free) })
 	text := fmt.Sprintf("need %s, most free is %s on %s", ways.AtLeast(p.needInRAM(best)), ways.AtMost(best.Machine.Host.Free), best.Name)
-	largest := slices.MaxFunc(holders, func(a, b *Peer) int { return cmp.Compare(a.Machine.Host.Lent, b.Machine.Host.Lent) })
+	byLent := func(a, b *Peer) int { return cmp.Compare(a.Machine.Host.Lent, b.Machine.Host.Lent) }
+	largest := slices.MaxFunc(holders, byLent)
 	if p.needInRAM(largest) > largest.Machine.Host.Lent {
-		return text + fmt.Sprintf("; no holder lends more than %s", ways.AtMost(largest.Machine.Host.Lent))
+		holder := "holder"
+		if len(away) > 0 && slices.MaxFunc(away, byLent).Machine.Host.Lent > largest.Machine.Host.Lent {
+			holder = "holder that answers"
+		}
+		return text + fmt.Sprintf("; no %s lends more than %s", holder, ways.AtMost(largest.Machine.Host.Lent))
 	}
 	return text + fmt.Sprintf("; it would fit on %s if nothing else ran there", largest.Name)
 }

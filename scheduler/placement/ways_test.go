@@ -2,6 +2,7 @@ package placement_test
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -142,6 +143,15 @@ func TestWaysAndWants(t *testing.T) {
 			`model "qwen": stays on den`, nil},
 		{"placed there without its file", placement.Model{Fetch: true}, peers{peer("attic", 64, 64), peer("den", 16, 16, disk(100), placed)}, "den:cpu:fetch", "", false,
 			`model "qwen": goes to den (fetches the file, 16.0 GiB free of 16.0 GiB lent); 12.8 GiB needed`, nil},
+		{"where it was last before what only runs", placement.Model{}, peers{peer("attic", 16, 0, runs), peer("den", 16, 16, was)}, "den:cpu", "", false,
+			`model "qwen": goes to den (holds the file, 16.0 GiB free of 16.0 GiB lent); 12.8 GiB needed`, nil},
+		{"placed before where it was last", placement.Model{}, peers{peer("attic", 64, 64, was), peer("den", 16, 16, placed)}, "den:cpu", "", false,
+			`model "qwen": goes to den (holds the file, 16.0 GiB free of 16.0 GiB lent); 12.8 GiB needed`, nil},
+		{"where it was last, without its file", placement.Model{Fetch: true}, peers{peer("attic", 64, 64), peer("den", 16, 16, disk(100), was)}, "den:cpu:fetch", "", false,
+			`model "qwen": goes to den (fetches the file, 16.0 GiB free of 16.0 GiB lent); 12.8 GiB needed`, nil},
+		{"where it was last, and a GPU elsewhere is free", placement.Model{}, peers{peer("attic", 16, 16, was), peer("den", 16, 16, card("CUDA0", 24, 24))}, "attic:cpu", "", false,
+			`model "qwen": goes to attic (holds the file, 16.0 GiB free of 16.0 GiB lent); 12.8 GiB needed; ` +
+				`runs on cpu although CUDA0 on den is free: 15.2 tokens/s are predicted there, but it ran on attic last`, nil},
 		{"two wanted, idle models go for one", placement.Model{Want: 1, Evict: true},
 			peers{peer("attic", 16, 16), peer("den", 16, 4, idle(12), placed), peer("lab", 16, 4, idle(12), placed)}, "attic:cpu den:cpu", "", false,
 			`model "qwen": goes to attic (holds the file, 16.0 GiB free of 16.0 GiB lent) and den (holds the file, 4.0 GiB free of 16.0 GiB lent, unloads idle models); ` +
@@ -149,25 +159,42 @@ func TestWaysAndWants(t *testing.T) {
 		{"two wanted, one fetches", placement.Model{Want: 1, Fetch: true},
 			peers{peer("attic", 16, 16), peer("den", 16, 16, disk(100), fast(1e12)), peer("lab", 16, 16, disk(100), fast(1e12))}, "attic:cpu den:cpu:fetch", "", false,
 			`model "qwen": goes to attic (holds the file, 16.0 GiB free of 16.0 GiB lent) and den (fetches the file, 16.0 GiB free of 16.0 GiB lent); 12.8 GiB needed`, nil},
-		{"too small here, and another holder may come back", placement.Model{}, peers{peer("attic", 8, 8), peer("den", 32, 32, gone)}, "", "no_capacity", false,
-			`model "qwen": need 12.8 GiB, most free is 8.0 GiB on attic; no holder lends more than 8.0 GiB`,
+		{"too small here, and another holder may come back", placement.Model{}, peers{peer("attic", 8, 8), peer("den", 32, 3, gone)}, "", "no_capacity", false,
+			`model "qwen": need 12.8 GiB, most free is 8.0 GiB on attic; no holder that answers lends more than 8.0 GiB; den, which does not answer, lends 32.0 GiB`,
 			[]string{"12.8 GiB needed, attic lends 8.0 GiB in all", "den does not answer"}},
+		{"busy here, and holders with GPUs may come back", placement.Model{}, peers{peer("attic", 16, 8), peer("den", 2, 1, card("CUDA0", 24, 0), gone), peer("lab", 32, 32, empty)}, "", "no_capacity", false,
+			`model "qwen": need 12.8 GiB, most free is 8.0 GiB on attic; it would fit on attic if nothing else ran there ` +
+				`(relay model pull qwen on lab, where it would fit); den, which does not answer, lends 24.0 GiB on CUDA0 and 2.0 GiB in RAM`,
+			[]string{"12.8 GiB needed, attic has 8.0 GiB free now of the 16.0 GiB it lends", "den does not answer", "lab does not hold the file (relay model pull qwen there)"}},
+		{"not for its memory, and another holder may come back", placement.Model{}, peers{peer("attic", 16, 16, bare), peer("den", 32, 3, gone)}, "", "no_engine", false,
+			`model "qwen": runs nowhere: attic has no engine: no llama-server in PATH; den, which does not answer, lends 32.0 GiB`,
+			[]string{"attic has no engine: no llama-server in PATH", "den does not answer"}},
+		{"holders that are no help if they come back", placement.Model{},
+			peers{peer("attic", 8, 8), peer("den", 10, 10, gone), peer("lab", 32, 32, gone, client), peer("nas", 32, 32, gone, parks), peer("shed", 32, 32, gone, drained), peer("work", 32, 32, gone, empty)},
+			"", "no_capacity", false,
+			`model "qwen": need 12.8 GiB, most free is 8.0 GiB on attic; no holder that answers lends more than 8.0 GiB`,
+			[]string{"12.8 GiB needed, attic lends 8.0 GiB in all", "den does not answer", "lab does not answer", "nas does not answer", "shed does not answer", "work does not answer"}},
 		{"too small here, and another is paused", placement.Model{}, peers{peer("attic", 8, 8), peer("den", 32, 32, pauses)}, "", "no_capacity", false,
 			`model "qwen": runs nowhere: 12.8 GiB needed, attic lends 8.0 GiB in all; den lends nothing for now: its owner plays a game`,
 			[]string{"12.8 GiB needed, attic lends 8.0 GiB in all", "den lends nothing for now: its owner plays a game"}},
 
 		{"only there", placement.Model{Only: "attic"}, peers{peer("attic", 16, 14), peer("den", 64, 64)}, "attic:cpu", "", false,
-			`model "qwen": goes to attic (holds the file, 14.0 GiB free of 16.0 GiB lent); 12.8 GiB needed; only on attic`,
-			[]string{"it may run only on attic, not on den"}},
+			`model "qwen": goes to attic (holds the file, 14.0 GiB free of 16.0 GiB lent); 12.8 GiB needed; only on attic`, nil},
+		{"only there, and it runs", placement.Model{Only: "den", Want: 1}, peers{peer("attic", 64, 64), peer("den", 16, 2, ready)}, "den:cpu", "", false,
+			`model "qwen": stays on den; no more than 1 of 2 replicas find a place: it may run only on den`, nil},
+		{"two wanted, the first of two has no room", placement.Model{Want: 1}, peers{peer("attic", 16, 14), peer("den", 8, 8), peer("lab", 16, 16, bare)}, "attic:cpu", "", false,
+			`model "qwen": goes to attic (holds the file, 14.0 GiB free of 16.0 GiB lent); 12.8 GiB needed; ` +
+				`no more than 1 of 2 replicas find a place: 12.8 GiB needed, den lends 8.0 GiB in all`,
+			[]string{"12.8 GiB needed, den lends 8.0 GiB in all", "lab has no engine: no llama-server in PATH"}},
 		{"only there, and it is full", placement.Model{Only: "attic"}, peers{peer("attic", 16, 4), peer("den", 64, 64)}, "", "no_capacity", false,
 			`model "qwen": it may run only on attic: 12.8 GiB needed, attic has 4.0 GiB free now of the 16.0 GiB it lends`,
-			[]string{"12.8 GiB needed, attic has 4.0 GiB free now of the 16.0 GiB it lends", "it may run only on attic, not on den"}},
+			[]string{"12.8 GiB needed, attic has 4.0 GiB free now of the 16.0 GiB it lends"}},
 		{"only there, and it is too small", placement.Model{Only: "attic"}, peers{peer("attic", 8, 8), peer("den", 64, 64)}, "", "no_capacity", true,
 			`model "qwen": it may run only on attic: 12.8 GiB needed, attic lends 8.0 GiB in all`,
-			[]string{"12.8 GiB needed, attic lends 8.0 GiB in all", "it may run only on attic, not on den"}},
+			[]string{"12.8 GiB needed, attic lends 8.0 GiB in all"}},
 		{"only there, and it is down", placement.Model{Only: "attic"}, peers{peer("attic", 16, 16, gone), peer("den", 64, 64)}, "", "peer_gone", false,
 			`model "qwen": it may run only on attic: attic does not answer`,
-			[]string{"attic does not answer", "it may run only on attic, not on den"}},
+			[]string{"attic does not answer"}},
 		{"only there, and it has left", placement.Model{Only: "attic"}, peers{peer("den", 64, 64)}, "", "peer_gone", false,
 			`model "qwen": it may run only on attic, which is not in the mesh`, []string{"it may run only on attic, not on den"}},
 
@@ -321,6 +348,25 @@ func TestEverCountsWhoIsGone(t *testing.T) {
 	}
 }
 
+// Where only one peer may run it there is one answer, unless that one is not in the mesh.
+func TestEverOnlyThere(t *testing.T) {
+	s := placement.Snapshot{Peers: []placement.Peer{peer("attic", 64, 64), peer("den", 8, 8), peer("lab", 64, 64)}}
+	for only, want := range map[string][]string{
+		"den":   {"12.8 GiB needed, den lends 8.0 GiB in all"},
+		"lab":   nil,
+		"tower": {"it may run only on tower, not on attic", "it may run only on tower, not on den", "it may run only on tower, not on lab"},
+	} {
+		peers, why := placement.Ever(placement.Model{Name: "qwen", Shape: layered, Want: 1, Only: only}, s)
+		var got []string
+		for _, r := range why {
+			got = append(got, r.Text)
+		}
+		if !slices.Equal(got, want) || (peers == 1) != (want == nil) {
+			t.Errorf("only on %s: on %d peers, not on %q, want %q", only, peers, got, want)
+		}
+	}
+}
+
 // What waits for memory alone is told from what waits for something else.
 func TestLater(t *testing.T) {
 	busy := func(p *placement.Peer) { p.Machine.GPUs[0].Busy = "another program uses it" }
@@ -371,6 +417,75 @@ func TestOptions(t *testing.T) {
 	for _, o := range list {
 		if o.Name == "phone" && (o.Verdict != ways.Never || o.FetchSeconds != 0) {
 			t.Errorf("%+v", o)
+		}
+	}
+}
+
+// What keeps a peer from running anything comes before its memory, which it told before
+// that; what it can never do is said beside it.
+func TestOptionsOfAPeerThatIsUnable(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change       func(*placement.Peer)
+		reason, text string
+		worst        ways.Verdict
+	}{
+		"gone":    {gone, "peer_gone", "attic does not answer", ways.Later},
+		"paused":  {pauses, "no_capacity", "attic lends nothing for now: its owner plays a game", ways.Later},
+		"cordons": {cordons, "cordoned", "attic is cordoned", ways.Later},
+		"client":  {client, "not_allowed", "attic may not run whole models (its trust is client)", ways.Never},
+	} {
+		// It fits on the GPU; RAM has no room now; and there is one GPU.
+		s := placement.Snapshot{Peers: []placement.Peer{peer("attic", 16, 2, card("CUDA0", 24, 24), tc.change)}}
+		for _, o := range placement.Options(placement.Model{Name: "qwen", Shape: layered, Want: 1}, s) {
+			verdict, text := tc.worst, tc.text
+			if o.Kind == ways.GPUs && verdict < ways.Never {
+				text += "; it has one GPU"
+			}
+			if o.Kind == ways.GPUs || o.Kind == ways.Shards {
+				verdict = ways.Never
+			}
+			if o.Verdict != verdict || o.Reason != tc.reason || o.Text != text {
+				t.Errorf("%s: %s is %v, %s: %q, want %q", name, o.Kind, o.Verdict, o.Reason, o.Text, text)
+			}
+		}
+	}
+}
+
+// What runs as its peer tells is shown with the speeds that are predicted of that split,
+// and with the measured ones where it was seen; one that nobody can lay out has none.
+func TestOptionsPredictWhatRuns(t *testing.T) {
+	split := ways.Way{Kind: ways.Hybrid, Parts: []ways.Part{{Device: "CUDA0", Layers: 3, Bytes: 4 * gib}, {Device: ways.HostID, Layers: 8, Bytes: 9 * gib}}}
+	otherwise := split
+	otherwise.Parts = []ways.Part{{Device: "CUDA0", Layers: 4, Bytes: 5 * gib}, {Device: ways.HostID, Layers: 7, Bytes: 8 * gib}}
+	saw := func(w ways.Way) func(*placement.Peer) {
+		return func(p *placement.Peer) {
+			p.Machine.Seen = []ways.Seen{{Kind: w.Kind, Parts: w.Parts, Decode: 3, Prefill: 70}}
+		}
+	}
+	cpu := ways.Way{Kind: ways.CPU, Parts: []ways.Part{{Device: ways.HostID, Bytes: 13 * gib}}}
+	told := split
+	told.Decode, told.Prefill = 5, 6
+	const seconds = 3/ways.ReferenceGPU + 8/ways.ReferenceRAM // For a token, by GiB.
+	for name, tc := range map[string]struct {
+		way             ways.Way
+		change          func(*placement.Peer)
+		decode, prefill float64
+		guessed         bool
+	}{
+		"a split":          {split, placed, 1 / (seconds * gib), 1 / ((3/ways.ReferenceGPU/20 + 8/ways.ReferenceRAM/4) * gib), true},
+		"another was seen": {split, saw(otherwise), 1 / (seconds * gib), 1 / ((3/ways.ReferenceGPU/20 + 8/ways.ReferenceRAM/4) * gib), true},
+		"it was seen":      {split, saw(split), 3, 70, false},
+		"on the CPU":       {cpu, placed, ways.ReferenceRAM / (11 * gib), 4 * ways.ReferenceRAM / (11 * gib), true},
+		"it says itself":   {told, placed, 5, 6, false},
+		"of other layers":  {ways.Way{Kind: ways.Hybrid, Parts: split.Parts[1:]}, placed, 0, 0, false},
+		"nothing is known": {ways.Way{Kind: ways.Hybrid}, placed, 0, 0, false},
+	} {
+		q := peer("attic", 16, 0, ready, card("CUDA0", 8, 0), tc.change)
+		q.Way = &tc.way
+		o := placement.Options(placement.Model{Name: "qwen", Shape: layered, Want: 1}, placement.Snapshot{Peers: []placement.Peer{q}})[0]
+		near := func(a, b float64) bool { return math.Abs(a-b) <= 1e-9*b }
+		if !o.Chosen || !o.Runs || o.Text != "runs" || !slices.Equal(o.Parts, tc.way.Parts) || !near(o.Decode, tc.decode) || !near(o.Prefill, tc.prefill) || o.Guessed != tc.guessed {
+			t.Errorf("%s: %+v, want %g and %g tokens/s", name, o, tc.decode, tc.prefill)
 		}
 	}
 }

@@ -374,18 +374,30 @@ func (p *Pieces) finish(m *Machine, kind Kind, cpuExperts int) Way {
 
 // Decode is what is predicted now of a way that was laid out before, in tokens/s; 0
 // where it is none of this shape on that machine.
-func (p *Pieces) Decode(m *Machine, w *Way) float64 {
+func (p *Pieces) Decode(m *Machine, w *Way) float64 { return p.Predicted(m, *w).Decode }
+
+// Predicted is a way that was laid out before with the speeds that are predicted of it
+// now, those that were measured where the same split was seen; they are 0 where it is
+// none of this shape on that machine.
+func (p *Pieces) Predicted(m *Machine, w Way) Way {
+	now := p.again(m, &w)
+	w.Decode, w.Prefill, w.Guessed = now.Decode, now.Prefill, now.Guessed
+	return w
+}
+
+// again lays a way out as it was; one that does not go that way has no speed.
+func (p *Pieces) again(m *Machine, w *Way) (none Way) {
 	if p.err != nil {
-		return 0
+		return none
 	}
 	if w.Kind == CPU { // How its layers are counted may not have been said.
-		return p.onCPU(m).Decode
+		return p.onCPU(m)
 	}
 	layers, last := 0, len(w.Parts)-1
 	p.parts, p.where = append(p.parts[:0], w.Parts...), p.where[:0]
 	for i, part := range w.Parts {
 		if part.Layers < 0 || part.Layers > p.n+1-layers {
-			return 0
+			return none
 		}
 		layers += part.Layers
 		if i < last {
@@ -393,9 +405,9 @@ func (p *Pieces) Decode(m *Machine, w *Way) float64 {
 		}
 	}
 	if layers != p.n+1 || w.CPUExperts < 0 || w.CPUExperts > p.n || slices.Contains(p.where, -1) || w.Parts[last].Device != hostID(m) {
-		return 0
+		return none
 	}
-	return p.finish(m, w.Kind, w.CPUExperts).Decode
+	return p.finish(m, w.Kind, w.CPUExperts)
 }
 
 // seen is how the same way was seen: of the same kind, with as many layers on the
