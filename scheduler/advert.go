@@ -130,9 +130,7 @@ func (l Lend) share(devices []Device, own owned) {
 			d.Lent -= min(d.Lent, l.Reserve)
 		default:
 			used := d.Total - min(d.Total, d.Free)
-			if d.ForeignKnown {
-				used -= min(used, d.Foreign)
-			}
+			used -= min(used, d.Foreign)
 			d.Lent = d.Free + min(own.Bytes[d.ID], used) // What is reserved may not be taken yet.
 			d.Lent -= min(d.Lent, l.VRAMReserve)
 		}

@@ -25,9 +25,13 @@ type devices struct {
 	watch gpu.Watch
 	busy  map[string]*gpu.Busy
 	said  string // The last trouble that was told.
+
+	foreign map[string]uint64 // What other programs held of a GPU when that was last known.
 }
 
-func newDevices(s *Scheduler) *devices { return &devices{s: s, busy: map[string]*gpu.Busy{}} }
+func newDevices(s *Scheduler) *devices {
+	return &devices{s: s, busy: map[string]*gpu.Busy{}, foreign: map[string]uint64{}}
+}
 
 // run looks when it is time to, until ctx ends.
 func (d *devices) run(ctx context.Context) error {
@@ -76,7 +80,12 @@ func (d *devices) look(ctx context.Context) {
 		}
 		g.ID, g.Name, g.Kind = bounded(g.ID, membership.MaxNameLength), bounded(g.Name, maxModelName), bounded(g.Kind, maxModelName)
 		g.Unusable = bounded(g.Unusable, maxSentence)
-		g.ForeignKnown = g.ForeignKnown && !own.starting[g.ID]
+		switch {
+		case own.starting[g.ID]: // What that holds is not told from what others do.
+			g.Foreign, g.ForeignKnown = min(g.Foreign, d.foreign[g.ID]), false
+		case g.ForeignKnown:
+			d.foreign[g.ID] = g.Foreign
+		}
 		g.Busy = bounded(d.judge(g, now.Mono), maxSentence)
 		gpus = append(gpus, g)
 	}

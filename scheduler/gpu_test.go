@@ -128,3 +128,28 @@ func TestAutoPause(t *testing.T) {
 		}
 	})
 }
+
+// What other programs hold of a GPU is lent neither while models are being started
+// there, when it is not told from what those take.
+func TestWhatOthersHoldIsNotLentWhileModelsStart(t *testing.T) {
+	withGPUs(t, false, []Device{card("CUDA0", 6*gib)}, func(t *testing.T, c *cluster, a, b *fakePeer) {
+		a.engine.others("CUDA0", 200<<20)
+		a.engine.load = 20 * time.Second
+		c.pass(15 * time.Second)
+		c.hold("one", a)
+		c.hold("two", a)
+		b.register("one", 1, shaped(gib))
+		most := uint64(0)
+		for i := range 30 {
+			if i == 7 { // Between two looks.
+				b.register("two", 1, shaped(2*gib))
+			}
+			c.pass(time.Second)
+			a.s.advert.mu.Lock()
+			most = max(most, a.s.advert.current.Devices[0].Lent)
+			a.s.advert.mu.Unlock()
+		}
+		c.want("ways", a.engine.kinds(), []ways.Kind{ways.OneGPU, ways.OneGPU})
+		c.want("lent at most", most, uint64(6*gib-200<<20))
+	})
+}

@@ -177,8 +177,9 @@ type Device struct {
 	// why nothing can be placed on a GPU that is there.
 	Unified  bool   `cbor:"13,keyasint,omitempty" json:"unified,omitempty"`
 	Unusable string `cbor:"14,keyasint,omitempty" json:"unusable,omitempty"`
-	// Foreign is what programs that are not relay's hold of a GPU's memory; it means
-	// nothing unless ForeignKnown. It stays on its machine: others are told Busy.
+	// Foreign is what programs that are not relay's hold of a GPU's memory; unless
+	// ForeignKnown it is what they held before one of relay's was being started there,
+	// or 0. It stays on its machine: others are told Busy.
 	Foreign      uint64 `cbor:"-" json:"foreign"`
 	ForeignKnown bool   `cbor:"-" json:"foreign_known"`
 	// UUID is the maker's own id of a GPU, which stays on its machine too.
