@@ -123,7 +123,7 @@ func (w *world) begin() {
 		w.models = append(w.models, m)
 		var holders []*fakePeer
 		for _, p := range w.peers {
-			if w.chance(2) {
+			if !w.chance(3) {
 				holders = append(holders, p)
 			}
 		}
@@ -138,7 +138,7 @@ func (w *world) add(p *fakePeer, m *worldModel) {
 	m.uid = uidOf(m.name + string(rune('a'+m.times)))
 	m.times++
 	model := Model{Name: m.name, CID: w.rootOf(m.name).String(), Bytes: 1 << 20, Kind: "chat", Context: 1024, Slots: 1 + w.r.IntN(2),
-		Pinned: w.chance(8), IdleUnload: int64(w.r.IntN(2) * 40)}
+		Pinned: w.chance(5), IdleUnload: int64(w.r.IntN(2) * 40)}
 	shaped(m.size)(&model)
 	w.say("%s: %s is added as %s, pinned %v", p.name, m.name, m.uid[:4], model.Pinned)
 	if err := p.PutShared(KindModel, m.uid, model); err != nil {

@@ -28,6 +28,11 @@ func (w *world) rest() {
 	}
 	w.compareAll()
 	w.requests.Wait()
+	for _, p := range w.peers {
+		if w.chance(2) { // Little, so that not all fit.
+			w.lends(p, uint64(1+w.r.IntN(6))*gib/2)
+		}
+	}
 	w.goOn(time.Minute)
 	for _, m := range w.peers[0].s.newView().models {
 		if _, err := w.peers[0].s.Act(w.ctx, m.uid, ActRetry); err != nil {
@@ -132,8 +137,13 @@ var (
 	saysFree  = regexp.MustCompile(`(\S+ [MG]iB) needed, (\w+) has (\S+ [MG]iB) free now of the (\S+ [MG]iB) it lends`)
 	saysOnly  = regexp.MustCompile(`it may run only on (\w+)`)
 	saysLacks = regexp.MustCompile(`(\w+) does not hold the file`)
+	saysGPUs  = regexp.MustCompile(`(\w+): gpu [^;]*`)
+	saysOf    = regexp.MustCompile(`(CUDA\d|RAM) lends (\S+ [MG]iB) in all`)
 	saysStays = regexp.MustCompile(`"(\w+)" stays on (\w+): it (is pinned|is to have (\d+) replicas? at least|is in use, or was loaded only just now)`)
 )
+
+// says are those that can be looked up.
+var says = []*regexp.Regexp{saysNeed, saysNone, saysElse, saysLends, saysFree, saysOnly, saysLacks, saysGPUs, saysStays, regexp.MustCompile(`no peer holds it whole`)}
 
 // untrue is what of the sentence that refuses a model is not so.
 func (w *world) untrue(v *view, m *modelView, err error) (texts []string) {
@@ -144,14 +154,18 @@ func (w *world) untrue(v *view, m *modelView, err error) (texts []string) {
 			wrong("%s is %s, not %s", what, is, said)
 		}
 	}
-	host := func(name string) ways.Device {
+	machine := func(name string) ways.Machine {
 		for i := range v.peers {
 			if v.peers[i].Name == name {
-				return v.machine(&v.peers[i], m.uid).Host
+				return v.machine(&v.peers[i], m.uid)
 			}
 		}
 		wrong("there is no %s", name)
-		return ways.Device{}
+		return ways.Machine{}
+	}
+	host := func(name string) ways.Device { return machine(name).Host }
+	if !slices.ContainsFunc(says, func(s *regexp.Regexp) bool { return s.MatchString(text) }) {
+		wrong("that says nothing that could be looked up")
 	}
 	holders := v.wholeHolders(m)
 	need := ways.AtLeast(m.shape().CPU())
@@ -198,6 +212,16 @@ func (w *world) untrue(v *view, m *modelView, err error) (texts []string) {
 	for _, s := range saysLacks.FindAllStringSubmatch(text, -1) {
 		if slices.ContainsFunc(holders, func(id string) bool { return v.peer[id].Name == s[1] }) {
 			wrong("%s holds it", s[1])
+		}
+	}
+	for _, part := range saysGPUs.FindAllStringSubmatch(text, -1) {
+		devices := machine(part[1])
+		for _, s := range saysOf.FindAllStringSubmatch(part[0], -1) {
+			for _, d := range append(devices.GPUs, devices.Host) {
+				if d.ID == s[1] {
+					is("what is lent of "+d.ID, s[2], ways.AtMost(d.Lent))
+				}
+			}
 		}
 	}
 	for _, s := range saysStays.FindAllStringSubmatch(text, -1) {
