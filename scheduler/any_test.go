@@ -77,7 +77,7 @@ func anyMesh(t *testing.T, seed uint64) {
 			}
 		}()
 		w.begin()
-		for range 12 {
+		for range 20 {
 			w.event()
 			for range 1 + r.IntN(8) {
 				w.goOn(time.Duration(1+r.IntN(2000)) * time.Millisecond)
@@ -221,7 +221,7 @@ func (w *world) event() {
 			w.leaves(p)
 		}
 	case 11, 12:
-		w.lends(p, uint64(1+w.r.IntN(6))*gib)
+		w.lends(p, uint64(1+w.r.IntN(12))*gib/2)
 	case 13:
 		w.others(p)
 	case 14:
@@ -289,7 +289,7 @@ func (w *world) leaves(p *fakePeer) {
 
 // lends has a peer lend another amount of each device; what it runs stays.
 func (w *world) lends(p *fakePeer, bytes uint64) {
-	w.say("%s lends %d GiB", p.name, bytes/gib)
+	w.say("%s lends %d MiB", p.name, bytes>>20)
 	less := bytes < p.lend
 	p.lend = bytes
 	if !less {
@@ -308,7 +308,7 @@ func (w *world) others(p *fakePeer) {
 		return
 	}
 	g := p.engine.gpus[w.r.IntN(len(p.engine.gpus))]
-	bytes := uint64(w.r.IntN(3)) * gib / 2
+	bytes := []uint64{0, 200 << 20, gib}[w.r.IntN(3)] // Some is too little for the GPU to be busy.
 	w.say("%s: others use %d MiB of %s", p.name, bytes>>20, g.ID)
 	p.engine.others(g.ID, bytes)
 	for range 10 { // It is found within that time.
@@ -379,12 +379,18 @@ func (w *world) stale(m *worldModel) {
 	}
 }
 
-// ask has a model asked for, and used for a while.
+// ask has a model asked for, or all of them, and used for a while.
 func (w *world) ask(p *fakePeer, m *worldModel) {
-	many, hold := 1+w.r.IntN(3), time.Duration(w.r.IntN(3)*w.r.IntN(20))*time.Second
-	w.say("%s: %s is asked for, %d times, for %s each", p.name, m.name, many, hold)
-	for range many {
-		w.request(p, m.uid, hold)
+	models := []*worldModel{m}
+	if w.chance(2) {
+		models = w.models
+	}
+	for _, m := range models {
+		many, hold := 1+w.r.IntN(3), time.Duration(w.r.IntN(3)*w.r.IntN(20))*time.Second
+		w.say("%s: %s is asked for, %d times, for %s each", p.name, m.name, many, hold)
+		for range many {
+			w.request(p, m.uid, hold)
+		}
 	}
 }
 
