@@ -304,3 +304,17 @@ func TestServingAsItShould(t *testing.T) {
 		}
 	}
 }
+
+// Fewer replicas than were asked for are warned of, though the model serves.
+func TestTooFewReplicas(t *testing.T) {
+	m := scheduler.ModelState{Name: "m", Min: 2, Replicas: []scheduler.ReplicaState{{State: "ready"}, {State: "loading"}}}
+	if got := tooFew(m); got != "1 of the 2 replicas of m that are wanted at least serve now (relay model plan m says why)" {
+		t.Error(got)
+	}
+	for least, replicas := range map[int]int{0: 0, 1: 1, 2: 3} {
+		m.Min, m.Replicas = least, slices.Repeat([]scheduler.ReplicaState{{State: "ready"}}, replicas)
+		if got := tooFew(m); got != "" {
+			t.Error(got)
+		}
+	}
+}
