@@ -81,6 +81,9 @@ func (c *Control) Status(ctx context.Context) Status {
 	c.askOthers(ctx, &s)
 	for _, m := range s.Models {
 		s.Serving = s.Serving && asItShould(m, s.Peers)
+		if text := tooFew(m); text != "" {
+			s.Warnings = append(s.Warnings, text)
+		}
 	}
 	if len(s.Mesh.Admins) == 1 && len(s.Peers) > 1 {
 		s.Warnings = append(s.Warnings, "there is one admin: if that machine is lost, only the recovery code makes a new one (relay peer invite --admin)")
@@ -106,6 +109,16 @@ func asItShould(m scheduler.ModelState, peers []scheduler.PeerState) bool {
 			!slices.ContainsFunc(m.Parked, func(p scheduler.ParkedState) bool { return p.Peer == id })
 	}
 	return serves(m) || m.Asleep && slices.ContainsFunc(m.Holders, may) && (m.Only == "" || may(m.Only))
+}
+
+// tooFew is the sentence about a model of which fewer replicas serve than were asked
+// for; "" where there are enough.
+func tooFew(m scheduler.ModelState) string {
+	n := Ready(m)
+	if n >= m.Min {
+		return ""
+	}
+	return fmt.Sprintf("%d of the %d replicas of %s that are wanted at least serve now (relay model plan %s says why)", n, m.Min, m.Name, m.Name)
 }
 
 // blameText is the sentence about a member that sent what no honest one sends.

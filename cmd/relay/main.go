@@ -16,6 +16,7 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"relay/llama"
 )
@@ -94,7 +95,7 @@ func newRoot() *cobra.Command {
 		SilenceErrors: true,
 	}
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return &usageError{fmt.Sprintf("%v (relay %s --help)", err, strings.TrimPrefix(cmd.CommandPath(), "relay "))}
+		return &usageError{fmt.Sprintf("%s (relay %s --help)", flagFault(err), strings.TrimPrefix(cmd.CommandPath(), "relay "))}
 	})
 	var version bool
 	root.Flags().BoolVarP(&version, "version", "v", false, "print the version")
@@ -107,6 +108,25 @@ func newRoot() *cobra.Command {
 	}
 	root.AddCommand(newUp(), newDown(), newPeer(), newModel(), newCache(), newStatus(), newDevices(), newVersion(), newSimEngine())
 	return root
+}
+
+// flagFault says what is wrong with a flag, and of a number or a length of time what it
+// takes.
+func flagFault(err error) string {
+	bad := (*pflag.InvalidValueError)(nil)
+	if !errors.As(err, &bad) {
+		return err.Error()
+	}
+	takes := ""
+	switch bad.GetFlag().Value.Type() {
+	case "int", "int64":
+		takes = "a whole number"
+	case "duration":
+		takes = "a length of time such as 90s or 10m"
+	default:
+		return err.Error()
+	}
+	return fmt.Sprintf("--%s %s: it takes %s", bad.GetFlag().Name, bad.GetValue(), takes)
 }
 
 // exactly wants that many arguments, and says what they are.
