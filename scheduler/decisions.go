@@ -3,6 +3,7 @@ package scheduler
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -82,6 +83,12 @@ func (d *decisions) note(v *view) {
 			delete(d.refused, key)
 		}
 	}
+}
+
+// needsExplaining says whether a placement is more than that all stays as it is.
+func needsExplaining(name string, p placementView) bool {
+	rest, stays := strings.CutPrefix(p.Text, fmt.Sprintf("model %q: stays on ", name))
+	return !stays || p.Reason != "" || strings.ContainsAny(rest, ";(")
 }
 
 // wayText names the way that something is about, where it is about one.
