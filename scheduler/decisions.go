@@ -45,7 +45,7 @@ func (d *decisions) note(v *view) {
 		if p, ok := v.placements[m.uid]; ok && d.placed[m.uid].version != p.version {
 			was, known := d.placed[m.uid]
 			d.placed[m.uid] = p
-			if reworded := known && len(p.Peers) == 0 && sameOrder(was.Placement, p.Placement, false); !reworded {
+			if reworded := known && len(p.Peers) == 0 && sameOrder(was.Placement, p.Placement, false); !reworded && needsExplaining(m.shown, p) {
 				d.add(m.shown, p.Text)
 			}
 		}
