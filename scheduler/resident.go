@@ -6,7 +6,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"relay/scheduler/ledger"
 	"relay/scheduler/ways"
 )
 

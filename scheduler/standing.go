@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 
-	"relay/scheduler/demand"
 	"relay/scheduler/placement"
 	"relay/scheduler/ways"
 )
