@@ -78,6 +78,7 @@ func sample() (s api.Status, now time.Time) {
 			Replicas: []scheduler.ReplicaState{{Peer: attic, State: "failed", Way: "cpu", Message: "the engine ended"}, {Peer: cellar, State: "ready", Device: "CPU"}},
 			Parked:   []scheduler.ParkedState{{Peer: attic, Text: "its engine failed five times in a row: the engine ended"}},
 		}},
+		Lend: &api.LendStatus{Most: 16 << 30, Reserve: 3 << 30, VRAMReserve: 512 << 20},
 		Disk: scheduler.DiskUse{Free: 200 << 30, Total: 1 << 40, Models: scheduler.CapUse{Used: 12 << 30, Cap: 10 << 30}, Cache: scheduler.CapUse{Used: 7 << 30},
 			Unfinished: []scheduler.PullState{
 				{Name: "gemma", CID: "bafygemma", Path: "/models/gemma.part", Model: "gemma", Done: 1 << 30, Bytes: 4 << 30, Running: true},
