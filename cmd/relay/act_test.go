@@ -62,6 +62,18 @@ func TestModelCommandsUsedWrongly(t *testing.T) {
 	}
 }
 
+// Of a command that there is none of that is said first, then which ones there are.
+func TestUnknownCommands(t *testing.T) {
+	for args, want := range map[string]string{"bogus": "bogus", "model foo": "relay model foo", "peer foo bar": "relay peer foo"} {
+		var out bytes.Buffer
+		code := run(strings.Fields(args), &out, &out)
+		if first, rest, _ := strings.Cut(out.String(), "\n"); code != exitUsage || first != "relay: unknown command \""+want+"\"" ||
+			!strings.Contains(rest, "Available Commands") || strings.Contains(rest, "unknown") {
+			t.Errorf("%s: %d %s", args, code, &out)
+		}
+	}
+}
+
 // Without a terminal each thing that is waited for is said once, on a line of its own.
 func TestSayWhy(t *testing.T) {
 	var out bytes.Buffer

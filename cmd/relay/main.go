@@ -54,6 +54,8 @@ func run(args []string, stdout, stderr io.Writer) int {
 		return exitDone
 	case errors.Is(err, errSilent):
 		return exitFailed
+	case errors.Is(err, errUnknown):
+		return exitUsage
 	case errors.As(err, &usage):
 		fmt.Fprintf(stderr, "relay: %v\n", err)
 		return exitUsage
@@ -74,6 +76,15 @@ func (e *usageError) Error() string { return e.text }
 // errSilent fails a command whose output has said everything.
 var errSilent = errors.New("failed")
 
+// errUnknown ends a command that there is none of, of which everything is said.
+var errUnknown = errors.New("unknown command")
+
+// unknownCommand says so, and then which ones there are.
+func unknownCommand(cmd *cobra.Command, name string) error {
+	fmt.Fprintf(cmd.ErrOrStderr(), "relay: unknown command %q\n", name)
+	return errors.Join(errUnknown, cmd.Help())
+}
+
 // sentence is an error on one line.
 func sentence(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }
 
@@ -87,8 +98,7 @@ func newRoot() *cobra.Command {
 			if len(args) == 0 {
 				return nil
 			}
-			_ = cmd.Help()
-			return &usageError{fmt.Sprintf("unknown command %q", args[0])}
+			return unknownCommand(cmd, args[0])
 		},
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 		SilenceUsage:  true,
@@ -145,8 +155,7 @@ func group(use, short string, commands ...*cobra.Command) *cobra.Command {
 		Use: use, Short: short,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				_ = cmd.Help()
-				return &usageError{fmt.Sprintf("unknown command %q", cmd.CommandPath()+" "+args[0])}
+				return unknownCommand(cmd, cmd.CommandPath()+" "+args[0])
 			}
 			return nil
 		},
