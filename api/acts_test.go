@@ -14,6 +14,7 @@ import (
 
 	"github.com/libp2p/go-libp2p/core/peer"
 
+	"relay/p2p/membership"
 	"relay/scheduler"
 )
 
@@ -126,6 +127,32 @@ func TestWhatModelsCanBeSetTo(t *testing.T) {
 		l.asked = nil
 		if a, no := post[ModelSetAnswer](t, c, "/v0/model/set", body); no != nil || len(a.Changed) != 1 || !slices.Equal(l.asked, []string{"set m " + want}) {
 			t.Errorf("%s: %q %v", body, l.asked, no)
+		}
+	}
+	l.no = scheduler.Errorf(scheduler.NotAllowed, "models are added on an admin's machine: %w", membership.ErrNotAllowed)
+	if _, no := post[ModelSetAnswer](t, c, "/v0/model/set", `{"name":"m","min":1}`); no == nil || no.Why != "not_allowed" || no.Message != "models are changed on an admin's machine (relay peer ls shows which)" {
+		t.Errorf("on a member's machine: %v", no)
+	}
+}
+
+// Of a model that stays loaded it is said that it is never unloaded for being idle,
+// when either is set.
+func TestWhatHasNoEffect(t *testing.T) {
+	yes, seconds := true, int64(60)
+	both := scheduler.ModelState{Name: "m", Pinned: true, IdleUnload: 60}
+	for _, c := range []struct {
+		set  scheduler.SetOptions
+		m    scheduler.ModelState
+		want int
+	}{
+		{scheduler.SetOptions{Pinned: &yes}, both, 1},
+		{scheduler.SetOptions{IdleUnload: &seconds}, both, 1},
+		{scheduler.SetOptions{Min: new(int)}, both, 0},
+		{scheduler.SetOptions{Pinned: &yes}, scheduler.ModelState{Name: "m", Pinned: true}, 0},
+		{scheduler.SetOptions{IdleUnload: &seconds}, scheduler.ModelState{Name: "m", IdleUnload: 60}, 0},
+	} {
+		if got := (ModelSetRequest{"m", c.set}).withoutEffect(c.m); len(got) != c.want {
+			t.Errorf("%+v of %+v: %q", c.set, c.m, got)
 		}
 	}
 }
@@ -274,6 +301,20 @@ func TestServingAsItShould(t *testing.T) {
 	} {
 		if got := asItShould(c.m, peers); got != c.want {
 			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
+// Fewer replicas than were asked for are warned of, though the model serves.
+func TestTooFewReplicas(t *testing.T) {
+	m := scheduler.ModelState{Name: "m", Min: 2, Replicas: []scheduler.ReplicaState{{State: "ready"}, {State: "loading"}}}
+	if got := tooFew(m); got != "1 of the 2 replicas of m that are wanted at least serve now (relay model plan m says why)" {
+		t.Error(got)
+	}
+	for least, replicas := range map[int]int{0: 0, 1: 1, 2: 3} {
+		m.Min, m.Replicas = least, slices.Repeat([]scheduler.ReplicaState{{State: "ready"}}, replicas)
+		if got := tooFew(m); got != "" {
+			t.Error(got)
 		}
 	}
 }

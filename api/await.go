@@ -128,8 +128,16 @@ func startsBeside(r scheduler.ReplicaState) bool {
 	return r.State == scheduler.StateReady && r.Stage == scheduler.StageStarting
 }
 
-func serves(m scheduler.ModelState) bool {
-	return slices.ContainsFunc(m.Replicas, func(r scheduler.ReplicaState) bool { return r.State == scheduler.StateReady })
+func serves(m scheduler.ModelState) bool { return Ready(m) > 0 }
+
+// Ready is how many replicas of a model serve.
+func Ready(m scheduler.ModelState) (n int) {
+	for _, r := range m.Replicas {
+		if r.State == scheduler.StateReady {
+			n++
+		}
+	}
+	return n
 }
 
 // served waits until a replica serves.

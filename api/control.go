@@ -78,6 +78,8 @@ type Control struct {
 	// Door is the URL of this peer's /v1, KeysText says how it is secured.
 	Door     string
 	KeysText func() string
+	// Lend is what this machine's owner lends.
+	Lend scheduler.Lend
 	// DemoPath writes the demo model to disk and says where.
 	DemoPath func() (string, error)
 	// Join leaves the mesh that this machine is alone in, for that of the invite.

@@ -49,8 +49,9 @@ func (c *Control) actAndWait(ctx context.Context, body io.Reader, act scheduler.
 		return scheduler.Acted{}, err
 	}
 	var until awaited = served{}
+	anew := newRestarted(c, before)
 	if act == scheduler.ActRestart {
-		until = newRestarted(c, before)
+		until = anew
 	}
 	acted, err := c.Scheduler.Act(ctx, before.UID, act)
 	if leaderChanges(err) && !q.NoWait {
@@ -61,6 +62,9 @@ func (c *Control) actAndWait(ctx context.Context, body io.Reader, act scheduler.
 		return acted, err
 	}
 	acted.Model, err = c.await(ctx, before.UID, acted.Text, until, progress)
+	if anew.gap {
+		acted.Text += "; there was a gap, in which requests waited"
+	}
 	return acted, err
 }
 

@@ -2,10 +2,13 @@ package api
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"time"
 
+	"relay/p2p/membership"
 	"relay/scheduler"
 	"relay/store/content"
 )
@@ -88,12 +91,12 @@ const (
 func (q ModelSetRequest) check() error {
 	for _, n := range []*int{q.Min, q.Max} {
 		if n != nil && (*n < 0 || *n > MaxReplicas) {
-			return scheduler.Errorf(scheduler.InvalidRequest, "%d replicas: 0 to %d are possible", *n, MaxReplicas)
+			return scheduler.Errorf(scheduler.InvalidRequest, "the number of replicas cannot be %d: 0 to %d are possible", *n, MaxReplicas)
 		}
 	}
 	switch {
 	case q.Min != nil && q.Max != nil && *q.Max > 0 && *q.Min > *q.Max:
-		return scheduler.Errorf(scheduler.InvalidRequest, "at least %d replicas and at most %d: that cannot be", *q.Min, *q.Max)
+		return scheduler.Errorf(scheduler.InvalidRequest, "%d replicas or more and %d at most: that cannot be", *q.Min, *q.Max)
 	case q.IdleUnload != nil && (*q.IdleUnload < 0 || *q.IdleUnload > int64(MaxIdleUnload/time.Second)):
 		return scheduler.Errorf(scheduler.InvalidRequest, "unloading after %d seconds: 1 to %d are possible, or 0 for never", *q.IdleUnload, MaxIdleUnload/time.Second)
 	}
@@ -104,6 +107,8 @@ func (q ModelSetRequest) check() error {
 type ModelSetAnswer struct {
 	Model   scheduler.ModelState `json:"model"`
 	Changed []string             `json:"changed"`
+	// Warnings say what was set and has no effect.
+	Warnings []string `json:"warnings"`
 }
 
 func (c *Control) setModel(r *http.Request) (ModelSetAnswer, error) {
@@ -122,7 +127,18 @@ func (c *Control) setModel(r *http.Request) (ModelSetAnswer, error) {
 		q.Only = &only.ID
 	}
 	m, changed, err := c.Scheduler.Set(q.Name, q.SetOptions)
-	return ModelSetAnswer{m, changed}, err
+	if errors.Is(err, membership.ErrNotAllowed) {
+		err = scheduler.Errorf(scheduler.NotAllowed, "models are changed on an admin's machine (relay peer ls shows which)")
+	}
+	return ModelSetAnswer{m, changed, q.withoutEffect(m)}, err
+}
+
+// withoutEffect says what of the question has none on the model as it is now.
+func (q ModelSetRequest) withoutEffect(m scheduler.ModelState) []string {
+	if m.Pinned && m.IdleUnload > 0 && (q.Pinned != nil || q.IdleUnload != nil) {
+		return []string{fmt.Sprintf("%s is pinned: one replica stays loaded, however long nobody asks for it", m.Name)}
+	}
+	return []string{}
 }
 
 func (c *Control) addModel(ctx context.Context, body io.Reader, progress func(ProgressLine)) (scheduler.Outcome, error) {

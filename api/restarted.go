@@ -20,6 +20,8 @@ type restarted struct {
 	c     *Control
 	began time.Time
 	left  map[string]*due // By the id of the peer.
+	// gap: there was a moment at which one was on its way and none served.
+	gap bool
 }
 
 // due is a replica that is not restarted yet.
@@ -62,7 +64,9 @@ func (r *restarted) there(ctx context.Context, m *scheduler.ModelState) bool {
 			delete(r.left, id)
 		}
 	}
-	return len(r.left) == 0 && !slices.ContainsFunc(m.Replicas, onTheWay) && serves(*m)
+	moves := slices.ContainsFunc(m.Replicas, onTheWay)
+	r.gap = r.gap || moves && !serves(*m)
+	return len(r.left) == 0 && !moves && serves(*m)
 }
 
 // restarted says whether the replica is a new one, where the restart began so many

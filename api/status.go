@@ -32,6 +32,8 @@ type Status struct {
 	Keys   string                 `json:"keys"`
 	Peers  []scheduler.PeerState  `json:"peers"`
 	Models []scheduler.ModelState `json:"models"`
+	// Lend is what the owner of the machine of the peer that was asked has it lend.
+	Lend *LendStatus `json:"lend"`
 	// Disk is what models take on the machine of the peer that was asked.
 	Disk      scheduler.DiskUse    `json:"disk"`
 	Decisions []scheduler.Decision `json:"decisions"`
@@ -52,6 +54,15 @@ type MeshStatus struct {
 	Admins []string `json:"admins"`
 }
 
+// LendStatus is in bytes. None: nothing is lent; else what is free less Reserve, or
+// VRAMReserve of each GPU, and no more than Most of each where that is not 0.
+type LendStatus struct {
+	None        bool   `json:"none"`
+	Most        uint64 `json:"most"`
+	Reserve     uint64 `json:"reserve"`
+	VRAMReserve uint64 `json:"vram_reserve"`
+}
+
 // PeerName is a peer by its id and what it is called.
 type PeerName struct {
 	ID   string `json:"id"`
@@ -68,6 +79,7 @@ func (c *Control) Status(ctx context.Context) Status {
 		Schema: 1, Self: c.Mesh.Self().String(), Version: c.Version, Door: c.Door, Keys: c.KeysText(),
 		Mesh:  MeshStatus{ID: string(c.MeshID), Name: c.meshName(), Admins: []string{}},
 		Peers: c.Scheduler.Peers(), Models: c.Scheduler.ModelStates(), Disk: c.Scheduler.DiskUse(), Decisions: c.Scheduler.Decisions(),
+		Lend:       &LendStatus{c.Lend.None, c.Lend.Bytes, c.Lend.Reserve, c.Lend.VRAMReserve},
 		Unanswered: []string{}, Wiping: []PeerName{}, Warnings: []string{}, Serving: true,
 	}
 	for _, m := range c.Mesh.Roster().Members() {
@@ -81,6 +93,9 @@ func (c *Control) Status(ctx context.Context) Status {
 	c.askOthers(ctx, &s)
 	for _, m := range s.Models {
 		s.Serving = s.Serving && asItShould(m, s.Peers)
+		if text := tooFew(m); text != "" {
+			s.Warnings = append(s.Warnings, text)
+		}
 	}
 	if len(s.Mesh.Admins) == 1 && len(s.Peers) > 1 {
 		s.Warnings = append(s.Warnings, "there is one admin: if that machine is lost, only the recovery code makes a new one (relay peer invite --admin)")
@@ -106,6 +121,16 @@ func asItShould(m scheduler.ModelState, peers []scheduler.PeerState) bool {
 			!slices.ContainsFunc(m.Parked, func(p scheduler.ParkedState) bool { return p.Peer == id })
 	}
 	return serves(m) || m.Asleep && slices.ContainsFunc(m.Holders, may) && (m.Only == "" || may(m.Only))
+}
+
+// tooFew is the sentence about a model of which fewer replicas serve than were asked
+// for; "" where there are enough.
+func tooFew(m scheduler.ModelState) string {
+	n := Ready(m)
+	if n >= m.Min {
+		return ""
+	}
+	return fmt.Sprintf("%d of the %d replicas of %s that are wanted at least serve now (relay model plan %s says why)", n, m.Min, m.Name, m.Name)
 }
 
 // blameText is the sentence about a member that sent what no honest one sends.

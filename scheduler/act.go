@@ -152,6 +152,8 @@ func (s *Scheduler) Obey(from peer.ID, uid string, act Act) (string, error) {
 		return "", Errorf(InvalidRequest, "%q is nothing that a model's leader does", act)
 	case act == ActUnload && m.kept():
 		return "", Errorf(InvalidRequest, "model %q %s", m.shown, m.keptText())
+	case act == ActRetry && !s.failedSomewhere(v, m):
+		return "nothing of it failed anywhere: there is nothing to try again", nil
 	case act == ActLoad && ready:
 		return "it is loaded already", nil
 	case act == ActRestart && !ready:
@@ -177,4 +179,10 @@ func (m *modelView) keptText() string {
 		return fmt.Sprintf("is pinned: take that away first (relay model set %s --pinned=false)", m.shown)
 	}
 	return fmt.Sprintf("is to have %s at least: take that away first (relay model set %s --min 0)", counted(m.Min, "replica"), m.shown)
+}
+
+// failedSomewhere says whether an engine failed for a model somewhere, or it is
+// parked.
+func (s *Scheduler) failedSomewhere(v *view, m *modelView) bool {
+	return len(v.placements[m.uid].Parked) > 0 || slices.ContainsFunc(m.replicas, func(r replicaView) bool { return r.State == StateFailed || r.Tried != nil })
 }

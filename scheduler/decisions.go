@@ -3,6 +3,7 @@ package scheduler
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -44,7 +45,7 @@ func (d *decisions) note(v *view) {
 		if p, ok := v.placements[m.uid]; ok && d.placed[m.uid].version != p.version {
 			was, known := d.placed[m.uid]
 			d.placed[m.uid] = p
-			if reworded := known && len(p.Peers) == 0 && sameOrder(was.Placement, p.Placement, false); !reworded {
+			if reworded := known && len(p.Peers) == 0 && sameOrder(was.Placement, p.Placement, false); !reworded && needsExplaining(m.shown, p) {
 				d.add(m.shown, p.Text)
 			}
 		}
@@ -82,6 +83,12 @@ func (d *decisions) note(v *view) {
 			delete(d.refused, key)
 		}
 	}
+}
+
+// needsExplaining says whether a placement is more than that all stays as it is.
+func needsExplaining(name string, p placementView) bool {
+	rest, stays := strings.CutPrefix(p.Text, fmt.Sprintf("model %q: stays on ", name))
+	return !stays || p.Reason != "" || strings.ContainsAny(rest, ";(")
 }
 
 // wayText names the way that something is about, where it is about one.

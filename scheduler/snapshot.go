@@ -60,7 +60,9 @@ func (v *view) snapshot(m *modelView, self string) placement.Snapshot {
 			DiskFree: p.advert.DiskFree, DiskKnown: p.advert.DiskTotal > 0, FetchRate: p.advert.FetchRate,
 		}
 		// An order stands until it is answered.
-		view.Placed = slices.Contains(last(current.Placement), p.id)
+		// What fell where it ran still belongs there; what sleeps belongs nowhere.
+		view.Was = slices.Contains(last(current.Placement), p.id)
+		view.Placed = view.Was && (len(current.Peers) > 0 || !current.Asleep)
 		view.Runs = slices.Contains(current.Peers, p.id) && current.leader == self
 		for _, r := range m.replicas {
 			if r.peer != p.id {

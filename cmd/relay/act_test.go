@@ -20,7 +20,9 @@ func TestModelCommandsUsedWrongly(t *testing.T) {
 		{"set", "the name of a model"},
 		{"set qwen --min -1", "--min takes 0 to 64"},
 		{"set qwen --max 65", "--max takes 0 to 64"},
-		{"set qwen --min three", "--min"},
+		{"set qwen --min three", "--min three: it takes a whole number (relay model set --help)"},
+		{"set qwen --max=x", "--max x: it takes a whole number"},
+		{"set qwen --idle-unload 1d", "--idle-unload 1d: it takes a length of time such as 90s or 10m"},
 		{"set qwen --min 3 --max 2", "--min 3 is more than --max 2"},
 		{"set qwen --idle-unload -5m", "--idle-unload takes"},
 		{"set qwen --idle-unload 1500ms", "--idle-unload takes"},
@@ -56,6 +58,18 @@ func TestModelCommandsUsedWrongly(t *testing.T) {
 			t.Errorf("%s: %d %s", c.args, code, &errs)
 		case c.says != "" && (code != exitUsage || !strings.Contains(errs.String(), c.says)):
 			t.Errorf("%s: %d %s", c.args, code, &errs)
+		}
+	}
+}
+
+// Of a command that there is none of that is said first, then which ones there are.
+func TestUnknownCommands(t *testing.T) {
+	for args, want := range map[string]string{"bogus": "bogus", "model foo": "relay model foo", "peer foo bar": "relay peer foo"} {
+		var out bytes.Buffer
+		code := run(strings.Fields(args), &out, &out)
+		if first, rest, _ := strings.Cut(out.String(), "\n"); code != exitUsage || first != "relay: unknown command \""+want+"\"" ||
+			!strings.Contains(rest, "Available Commands") || strings.Contains(rest, "unknown") {
+			t.Errorf("%s: %d %s", args, code, &out)
 		}
 	}
 }

@@ -116,9 +116,9 @@ func lookAtDevices(cmd *cobra.Command) (deviceReport, error) {
 		r.NoEngine = sentence(err)
 	}
 	if running {
-		self, err := peerHere(cmd.Context())
+		self, lend, err := peerHere(cmd.Context())
 		if err == nil {
-			r.tell(self)
+			r.tell(self, lend)
 			return r, nil
 		}
 		r.Warnings = append(r.Warnings, "a peer runs here that does not tell of its devices: what its own engines hold counts as in use, of GPUs as other programs', and flags that it remembers are not known ("+sentence(err)+")")
@@ -155,25 +155,31 @@ func (r *deviceReport) take(rows []deviceRow) {
 // peerPatience is how long the peer that runs here may take to tell of its devices.
 const peerPatience = 5 * time.Second
 
-// peerHere asks the peer that runs here what it has. The error says that it does not
-// answer, or has not looked yet.
-func peerHere(ctx context.Context) (scheduler.PeerState, error) {
+// peerHere asks the peer that runs here what it has, and what it was told to lend, which
+// one of an older release does not tell. The error says that it does not answer, or has
+// not looked yet.
+func peerHere(ctx context.Context) (scheduler.PeerState, *scheduler.Lend, error) {
 	ctx, cancel := context.WithTimeout(ctx, peerPatience)
 	defer cancel()
 	s, err := ask[api.Status](ctx, http.MethodGet, "/v0/status", nil)
 	if err != nil {
-		return scheduler.PeerState{}, err
+		return scheduler.PeerState{}, nil, err
+	}
+	var lend *scheduler.Lend
+	if l := s.Lend; l != nil {
+		lend = &scheduler.Lend{None: l.None, Bytes: l.Most, Reserve: l.Reserve, VRAMReserve: l.VRAMReserve}
 	}
 	for _, p := range s.Peers {
 		if p.Self && slices.ContainsFunc(p.Devices, func(d scheduler.Device) bool { return d.ID == llama.HostID }) {
-			return p, nil
+			return p, lend, nil
 		}
 	}
-	return scheduler.PeerState{}, errors.New("it has not looked at them yet")
+	return scheduler.PeerState{}, nil, errors.New("it has not looked at them yet")
 }
 
-// tell takes what the peer that runs here says of its devices.
-func (r *deviceReport) tell(p scheduler.PeerState) {
+// tell takes what the peer that runs here says of its devices, and what it was told to
+// lend where that is known.
+func (r *deviceReport) tell(p scheduler.PeerState, lend *scheduler.Lend) {
 	r.Told = true
 	if p.NoEngine != "" {
 		r.NoEngine = p.NoEngine
@@ -183,7 +189,11 @@ func (r *deviceReport) tell(p scheduler.PeerState) {
 	}
 	var rows []deviceRow
 	for _, d := range p.Devices {
-		rows = append(rows, toldRow(d, p.Paused))
+		row := toldRow(d, p.Paused)
+		if lend != nil && d.Unusable == "" {
+			row.Less = append(row.Less, ownersLess(*lend, d.Kind == string(llama.DeviceRAM) || d.Unified, r.NoEngine != "", d.Lent >= lend.Bytes)...)
+		}
+		rows = append(rows, row)
 	}
 	slices.SortStableFunc(rows, func(a, b deviceRow) int { return cmp.Compare(isHost(a), isHost(b)) })
 	r.take(rows)
@@ -279,9 +289,9 @@ func (l lending) row(d llama.Device, usable uint64) deviceRow {
 		return r
 	}
 	ofHost := d.Kind == llama.DeviceRAM || d.Unified
-	reserve, setting := l.Reserve, "--reserve-mb"
+	reserve := l.Reserve
 	if !ofHost {
-		reserve, setting = l.VRAMReserve, "RELAY_VRAM_RESERVE_MB"
+		reserve = l.VRAMReserve
 	}
 	if d.Unified {
 		less("it uses this machine's own memory, which is lent once")
@@ -308,22 +318,35 @@ func (l lending) row(d llama.Device, usable uint64) deviceRow {
 	case d.Foreign > 0:
 		less("other programs hold %s", size(d.Foreign))
 	}
-	if reserve > 0 {
-		less("%s are kept for this machine (%s)", size(reserve), setting)
-	}
-	switch {
-	case l.None:
-		less("its owner lends nothing (--lend none)")
-	case l.noEngine:
+	if l.noEngine {
 		usable = 0
-		less("without an engine nothing is lent")
-	case l.Bytes > 0 && d.Free-min(d.Free, reserve) > l.Bytes:
-		less("its owner lends %s of it at most (--lend-mb)", size(l.Bytes))
 	}
+	r.Less = append(r.Less, ownersLess(l.Lend, ofHost, l.noEngine, d.Free-min(d.Free, reserve) > l.Bytes)...)
 	if d.Known && !r.Busy {
 		r.Usable = usable
 	}
 	return r
+}
+
+// ownersLess says what of a device its owner does not lend, and by which setting. full:
+// as much as its owner lends at most is there to be lent.
+func ownersLess(l scheduler.Lend, ofHost, noEngine, full bool) (less []string) {
+	reserve, setting := l.Reserve, "--reserve-mb"
+	if !ofHost {
+		reserve, setting = l.VRAMReserve, "RELAY_VRAM_RESERVE_MB"
+	}
+	if reserve > 0 {
+		less = append(less, fmt.Sprintf("%s are kept for this machine (%s)", size(reserve), setting))
+	}
+	switch {
+	case l.None:
+		less = append(less, "its owner lends nothing (--lend none)")
+	case noEngine:
+		less = append(less, "without an engine nothing is lent")
+	case l.Bytes > 0 && full:
+		less = append(less, fmt.Sprintf("its owner lends %s of it at most (--lend-mb)", size(l.Bytes)))
+	}
+	return less
 }
 
 func printDevices(w io.Writer, r deviceReport) {

@@ -54,16 +54,40 @@ func TestDevicesAsThePeerTells(t *testing.T) {
 		{ID: "Vulkan0", Name: "Intel(R) UHD Graphics 770", Kind: "gpu", Total: 32 * gib, Free: 20 * gib, Known: true, Lent: 15 * gib, Room: 15 * gib, Unified: true},
 		{ID: "Vulkan1", Name: "a card", Kind: "gpu"},
 		{ID: "amd0", Name: "AMD Radeon RX 7600", Kind: "gpu", Unusable: "this build of llama.cpp has no ROCm", Busy: "this build of llama.cpp has no ROCm"},
-	}})
+	}}, &scheduler.Lend{Bytes: 22 * gib, Reserve: 2 * gib, VRAMReserve: 512 * mib})
 	var table bytes.Buffer
 	printDevices(&table, r)
 	golden(t, "devices_told.golden", table.String())
 	if host := r.Devices[len(r.Devices)-1]; host.ID != "RAM" || r.Lent != 18*gib || r.Devices[4].Busy || !r.Devices[1].Busy || r.Devices[0].Usable != 22*gib {
 		t.Errorf("%+v", r)
 	}
-	r.tell(scheduler.PeerState{NoEngine: "no build", Paused: "its owner pauses it", Devices: []scheduler.Device{{ID: "RAM", Kind: "ram", Total: gib, Free: gib, Known: true}}})
+	r.tell(scheduler.PeerState{NoEngine: "no build", Paused: "its owner pauses it", Devices: []scheduler.Device{{ID: "RAM", Kind: "ram", Total: gib, Free: gib, Known: true}}}, nil)
 	if r.NoEngine != "no build" || r.Lent != 0 || !strings.Contains(r.Kept, "its owner pauses it") {
 		t.Errorf("%+v", r)
+	}
+}
+
+// What the owner said stands beside what a running peer tells, as without one.
+func TestOwnersLess(t *testing.T) {
+	ram := scheduler.Device{ID: "RAM", Kind: "ram", Total: 32 * gib, Free: 20 * gib, Known: true}
+	for _, c := range []struct {
+		lend     *scheduler.Lend
+		lent     uint64
+		noEngine string
+		want     string
+	}{
+		{&scheduler.Lend{None: true, Reserve: gib}, 0, "", "1.0 GiB are kept for this machine (--reserve-mb); its owner lends nothing (--lend none)"},
+		{&scheduler.Lend{Bytes: 4 * gib}, 4 * gib, "", "its owner lends 4.0 GiB of it at most (--lend-mb)"},
+		{&scheduler.Lend{Bytes: 4 * gib}, 3 * gib, "", ""},
+		{&scheduler.Lend{}, 0, "no build", "without an engine nothing is lent"},
+		{nil, 0, "no build", ""},
+	} {
+		var r deviceReport
+		ram.Lent, ram.Room = c.lent, c.lent
+		r.tell(scheduler.PeerState{NoEngine: c.noEngine, Devices: []scheduler.Device{ram}}, c.lend)
+		if r.Kept != c.want {
+			t.Errorf("%+v: %q", c.lend, r.Kept)
+		}
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -77,6 +78,7 @@ func sample() (s api.Status, now time.Time) {
 			Replicas: []scheduler.ReplicaState{{Peer: attic, State: "failed", Way: "cpu", Message: "the engine ended"}, {Peer: cellar, State: "ready", Device: "CPU"}},
 			Parked:   []scheduler.ParkedState{{Peer: attic, Text: "its engine failed five times in a row: the engine ended"}},
 		}},
+		Lend: &api.LendStatus{Most: 16 << 30, Reserve: 3 << 30, VRAMReserve: 512 << 20},
 		Disk: scheduler.DiskUse{Free: 200 << 30, Total: 1 << 40, Models: scheduler.CapUse{Used: 12 << 30, Cap: 10 << 30}, Cache: scheduler.CapUse{Used: 7 << 30},
 			Unfinished: []scheduler.PullState{
 				{Name: "gemma", CID: "bafygemma", Path: "/models/gemma.part", Model: "gemma", Done: 1 << 30, Bytes: 4 << 30, Running: true},
@@ -173,6 +175,26 @@ func prunedSample() scheduler.Pruned {
 		Kept: []scheduler.Piece{{Name: "gemma", CID: "bafygemma", Path: "/models/gemma.gguf", Bytes: 4 << 30, Used: &used, Reason: "last_copy",
 			Why: "it is the last whole copy: no other peer that is up has one"}},
 		FreedBytes: 8 << 30, KeptBytes: 4 << 30,
+	}
+}
+
+// Ways of a peer that can never be for one reason share a row; others do not.
+func TestPlanRows(t *testing.T) {
+	way := func(peer, way, verdict, text string) scheduler.PlannedWay {
+		return scheduler.PlannedWay{Peer: peer, Name: "name of " + peer, Way: way, Verdict: verdict, Text: text, Holds: true}
+	}
+	large := way("a", "gpu+ram", "never", "it has no GPU")
+	large.Memory = []scheduler.DeviceMemory{{Device: "RAM", Bytes: 1 << 30}}
+	var got []string
+	for _, row := range planRows([]scheduler.PlannedWay{way("a", "cpu", "fits", ""), way("a", "gpu", "never", "it has no GPU"), way("b", "gpu", "never", "it has no GPU"),
+		way("a", "gpus", "never", "it has no GPU"), way("a", "shards", "never", "not yet"), large,
+		way("b", "cpu", "later", "it is busy"), way("b", "gpus", "later", "it is busy")}) {
+		got = append(got, strings.Join(row, "|"))
+	}
+	want := []string{"|name of a|cpu|-|-|-|has it|fits", "|name of a|gpu, gpus, gpu+ram|-|-|-|has it|never: it has no GPU", "|name of b|gpu|-|-|-|has it|never: it has no GPU",
+		"|name of a|shards|-|-|-|has it|never: not yet", "|name of b|cpu|-|-|-|has it|later: it is busy", "|name of b|gpus|-|-|-|has it|later: it is busy"}
+	if !slices.Equal(got, want) {
+		t.Errorf("%q", got)
 	}
 }
 

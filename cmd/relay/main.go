@@ -16,6 +16,7 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"relay/llama"
 )
@@ -53,6 +54,8 @@ func run(args []string, stdout, stderr io.Writer) int {
 		return exitDone
 	case errors.Is(err, errSilent):
 		return exitFailed
+	case errors.Is(err, errUnknown):
+		return exitUsage
 	case errors.As(err, &usage):
 		fmt.Fprintf(stderr, "relay: %v\n", err)
 		return exitUsage
@@ -73,6 +76,15 @@ func (e *usageError) Error() string { return e.text }
 // errSilent fails a command whose output has said everything.
 var errSilent = errors.New("failed")
 
+// errUnknown ends a command that there is none of, of which everything is said.
+var errUnknown = errors.New("unknown command")
+
+// unknownCommand says so, and then which ones there are.
+func unknownCommand(cmd *cobra.Command, name string) error {
+	fmt.Fprintf(cmd.ErrOrStderr(), "relay: unknown command %q\n", name)
+	return errors.Join(errUnknown, cmd.Help())
+}
+
 // sentence is an error on one line.
 func sentence(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }
 
@@ -86,15 +98,14 @@ func newRoot() *cobra.Command {
 			if len(args) == 0 {
 				return nil
 			}
-			_ = cmd.Help()
-			return &usageError{fmt.Sprintf("unknown command %q", args[0])}
+			return unknownCommand(cmd, args[0])
 		},
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return &usageError{fmt.Sprintf("%v (relay %s --help)", err, strings.TrimPrefix(cmd.CommandPath(), "relay "))}
+		return &usageError{fmt.Sprintf("%s (relay %s --help)", flagFault(err), strings.TrimPrefix(cmd.CommandPath(), "relay "))}
 	})
 	var version bool
 	root.Flags().BoolVarP(&version, "version", "v", false, "print the version")
@@ -107,6 +118,25 @@ func newRoot() *cobra.Command {
 	}
 	root.AddCommand(newUp(), newDown(), newPeer(), newModel(), newCache(), newStatus(), newDevices(), newVersion(), newSimEngine())
 	return root
+}
+
+// flagFault says what is wrong with a flag, and of a number or a length of time what it
+// takes.
+func flagFault(err error) string {
+	bad := (*pflag.InvalidValueError)(nil)
+	if !errors.As(err, &bad) {
+		return err.Error()
+	}
+	takes := ""
+	switch bad.GetFlag().Value.Type() {
+	case "int", "int64":
+		takes = "a whole number"
+	case "duration":
+		takes = "a length of time such as 90s or 10m"
+	default:
+		return err.Error()
+	}
+	return fmt.Sprintf("--%s %s: it takes %s", bad.GetFlag().Name, bad.GetValue(), takes)
 }
 
 // exactly wants that many arguments, and says what they are.
@@ -125,8 +155,7 @@ func group(use, short string, commands ...*cobra.Command) *cobra.Command {
 		Use: use, Short: short,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				_ = cmd.Help()
-				return &usageError{fmt.Sprintf("unknown command %q", cmd.CommandPath()+" "+args[0])}
+				return unknownCommand(cmd, cmd.CommandPath()+" "+args[0])
 			}
 			return nil
 		},

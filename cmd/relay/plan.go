@@ -36,21 +36,7 @@ func newModelPlan() *cobra.Command {
 
 func printPlan(w io.Writer, p scheduler.PlanState) {
 	if len(p.Ways) > 0 {
-		var rows [][]string
-		for _, way := range p.Ways {
-			mark := ""
-			if way.Chosen {
-				mark = "*"
-			}
-			measured := scheduler.MeasuredWay{}
-			if way.Measured != nil {
-				measured = *way.Measured
-			}
-			rows = append(rows, []string{mark, way.Name, way.Way, memoryText(way.Memory, measured.Memory),
-				predictedSpeed(way.Prefill, measured.Prefill, way.Guessed), predictedSpeed(way.Decode, measured.Decode, way.Guessed),
-				fetchText(way), verdictText(way)})
-		}
-		printTable(w, []string{"", "PEER", "WAY", "MEMORY", "PREFILL t/s", "DECODE t/s", "FETCH", "VERDICT"}, rows)
+		printTable(w, []string{"", "PEER", "WAY", "MEMORY", "PREFILL t/s", "DECODE t/s", "FETCH", "VERDICT"}, planRows(p.Ways))
 		fmt.Fprintln(w)
 	}
 	if len(p.Refused) > 0 {
@@ -60,6 +46,42 @@ func printPlan(w io.Writer, p scheduler.PlanState) {
 		fmt.Fprintln(w)
 	}
 	fmt.Fprintln(w, p.Text)
+}
+
+// planRows are the ways, a row each; those of a peer that can never be for the same
+// reason share one.
+func planRows(ways []scheduler.PlannedWay) (rows [][]string) {
+	const nameCell, verdictCell = 2, 7
+	type never struct{ peer, text string }
+	shared := map[never][]string{}
+	for _, way := range ways {
+		mark := ""
+		if way.Chosen {
+			mark = "*"
+		}
+		measured := scheduler.MeasuredWay{}
+		if way.Measured != nil {
+			measured = *way.Measured
+		}
+		row := []string{mark, way.Name, way.Way, memoryText(way.Memory, measured.Memory),
+			predictedSpeed(way.Prefill, measured.Prefill, way.Guessed), predictedSpeed(way.Decode, measured.Decode, way.Guessed),
+			fetchText(way), verdictText(way)}
+		if way.Verdict == "never" && !way.Runs {
+			key := never{way.Peer, row[verdictCell]}
+			if first := shared[key]; first != nil {
+				first[nameCell] += ", " + way.Way
+				for i := nameCell + 1; i < verdictCell; i++ {
+					if first[i] != row[i] { // What is so of one of them only.
+						first[i] = "-"
+					}
+				}
+				continue
+			}
+			shared[key] = row
+		}
+		rows = append(rows, row)
+	}
+	return rows
 }
 
 // memoryText is memory by device, with what was measured beside it.

@@ -73,7 +73,7 @@ func newModelSet() *cobra.Command {
 	only := f.String("only", "", "the one `PEER` it may run on, even if that makes it unavailable; empty for any")
 	least := f.Int("min", 0, "replicas that are loaded at all times; 0 for none in particular")
 	most := f.Int("max", 0, "replicas that load may bring about; 0 for one on each machine that has the file")
-	idle := f.Duration("idle-unload", 0, "unload a replica after that long without a request; 0 for never")
+	idle := f.Duration("idle-unload", 0, "unload a replica after that long without a request, half a minute after it was loaded at the earliest; 0 for never")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		q.Name = args[0]
 		if f.Changed("pinned") {
@@ -103,6 +103,7 @@ func newModelSet() *cobra.Command {
 			return printJSON(cmd.OutOrStdout(), a)
 		}
 		printChanges(cmd.OutOrStdout(), a.Model.Name, a.Changed)
+		warn(cmd.ErrOrStderr(), a.Warnings)
 		return nil
 	}
 	return cmd

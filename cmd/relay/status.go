@@ -275,7 +275,8 @@ func diskText(u scheduler.DiskUse) string {
 	return fmt.Sprintf("models %s, pulled and unfinished %s, %s free", of(u.Models, "RELAY_MODELS_MAX"), of(u.Cache, "RELAY_CACHE_MAX"), size(u.Free))
 }
 
-// runsText says where a model runs, or why it need not, or is not tried.
+// runsText says where a model runs, or why it need not, or is not tried, and how many
+// of the replicas that are asked for serve where some do not.
 func runsText(m scheduler.ModelState, names map[string]string) string {
 	var parts, parked []string
 	for _, r := range m.Replicas {
@@ -292,7 +293,11 @@ func runsText(m scheduler.ModelState, names map[string]string) string {
 	if len(parked) > 0 {
 		parts = append(parts, "parked on "+strings.Join(parked, " and "))
 	}
-	return join(parts, "nowhere")
+	text := join(parts, "nowhere")
+	if n := api.Ready(m); n < m.Min {
+		text = fmt.Sprintf("%d of %d: %s", n, m.Min, text)
+	}
+	return text
 }
 
 func replicaText(r scheduler.ReplicaState) string {
