@@ -355,7 +355,10 @@ func (w *world) stale(m *worldModel) {
 			w.t.Error(err)
 			return
 		}
-		version := record.Version{s.Version[0] - 1, leadership.Rank(m.uid, p.id.String()), 99}
+		version := record.Version{s.Version[0], leadership.Rank(m.uid, p.id.String()), 99}
+		if version[1] >= s.Version[1] { // It took over before the one that leads.
+			version[0]--
+		}
 		said, err := ghost.PutPlacement(m.uid, version, payload)
 		if err != nil {
 			w.say("%s cannot say that it leads %s under %v: %v", p.name, m.name, version, err)

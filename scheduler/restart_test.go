@@ -255,6 +255,11 @@ func TestAnEngineThatDiesWhileItIsReplaced(t *testing.T) {
 				}
 				c.pass(time.Minute)
 				c.want("engines", a.engine.count(), 1)
+				lease, err := a.s.Serve(t.Context(), uidOf("m"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				lease.Done(nil)
 			})
 		})
 	}

@@ -444,7 +444,7 @@ func (w *worker) renewEngine(ctx context.Context, r *run, e *engine, order renew
 		w.mu.Lock()
 		r.restarted = max(r.restarted, order.number)
 		next.pressure, next.used = e.pressure, e.used
-		if r.engine == e {
+		if r.engine == e || ended {
 			r.engine = next
 		} // Else it is to be unloaded, which the loop finds.
 		e.close()
