@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"relay/p2p/record"
@@ -23,12 +24,11 @@ import (
 // world is a random mesh that random things happen to.
 type world struct {
 	*cluster
-	r       *rand.Rand
-	models  []*worldModel
-	foreign map[*fakePeer]map[string]uint64 // What other programs hold of GPUs, as their peers know by now.
-	obeyed  map[string]leadership.Fence
-	old     []record.Signed // Placements as they once were.
-	log     []string
+	r      *rand.Rand
+	models []*worldModel
+	obeyed map[string]leadership.Fence
+	old    []record.Signed // Placements as they once were.
+	log    []string
 
 	ctx      context.Context // Of the requests.
 	requests sync.WaitGroup
@@ -68,7 +68,7 @@ func anyMesh(t *testing.T, seed uint64) {
 	r := rand.New(rand.NewPCG(seed, 0))
 	seededBubble(t, 1+r.IntN(4), rand.NewChaCha8(secret), func(t *testing.T, c *cluster) {
 		ctx, cancel := context.WithCancel(t.Context())
-		w := &world{cluster: c, r: r, foreign: map[*fakePeer]map[string]uint64{}, obeyed: map[string]leadership.Fence{}, ctx: ctx, held: map[*fakeProcess]int{}}
+		w := &world{cluster: c, r: r, obeyed: map[string]leadership.Fence{}, ctx: ctx, held: map[*fakeProcess]int{}}
 		defer func() {
 			cancel()
 			w.requests.Wait()
@@ -146,13 +146,17 @@ func (w *world) add(p *fakePeer, m *worldModel) {
 	}
 }
 
-// allow has the engine of a peer note what is more than it lends, or has.
+// allow has the engine of a peer note what is more than it lends, or has beside what
+// other programs hold, as far as that is known: while models start it is not told from
+// what those take.
 func (w *world) allow(p *fakePeer) {
+	synctest.Wait()
 	p.engine.mu.Lock()
 	defer p.engine.mu.Unlock()
 	p.engine.may = map[string]uint64{ways.HostID: p.lend}
 	for _, g := range p.engine.gpus {
-		p.engine.may[g.ID] = min(p.lend, g.Total-min(g.Total, w.foreign[p][g.ID]))
+		foreign := min(p.engine.foreign[g.ID], p.s.devices.foreign[g.ID])
+		p.engine.may[g.ID] = min(p.lend, g.Total-min(g.Total, foreign))
 	}
 }
 
@@ -290,15 +294,13 @@ func (w *world) leaves(p *fakePeer) {
 // lends has a peer lend another amount of each device; what it runs stays.
 func (w *world) lends(p *fakePeer, bytes uint64) {
 	w.say("%s lends %d MiB", p.name, bytes>>20)
-	less := bytes < p.lend
-	p.lend = bytes
-	if !less {
-		w.allow(p)
-	}
+	p.lend = max(p.lend, bytes) // Less is known a little later.
+	w.allow(p)
 	p.s.advert.mu.Lock()
 	p.s.Lend.Bytes = bytes
 	p.s.advert.mu.Unlock()
 	w.goOn(2 * measureEvery)
+	p.lend = bytes
 	w.allow(p)
 }
 
@@ -311,10 +313,6 @@ func (w *world) others(p *fakePeer) {
 	bytes := []uint64{0, 200 << 20, gib}[w.r.IntN(3)] // Some is too little for the GPU to be busy.
 	w.say("%s: others use %d MiB of %s", p.name, bytes>>20, g.ID)
 	p.engine.others(g.ID, bytes)
-	for range 10 { // It is found within that time.
-		w.goOn(time.Second)
-	}
-	w.foreign[p] = map[string]uint64{g.ID: bytes}
 	w.allow(p)
 }
 
@@ -493,6 +491,7 @@ func (w *world) check() {
 		if !p.up {
 			continue
 		}
+		w.allow(p)
 		// While a file is fetched the memory for it waits.
 		reserved := taken(p.s.ledger.Reserved())
 		for device, bytes := range used {
