@@ -24,6 +24,12 @@ func TestNetTwoLeaders(t *testing.T) {
 	n.machines(slices.Concat(west, east)...)
 	n.mesh("a", "b", "c", "d")
 	n.relay("a", "model", "add", "m", n.demoFile(), "--json")
+	n.eventually(10*time.Second, "c knows who holds it", func() error {
+		if m, err := n.model("c"); err != nil || len(m.Holders) == 0 {
+			return fmt.Errorf("%v: held by %v", err, m.Holders)
+		}
+		return nil
+	})
 	n.relay("c", "model", "pull", "m")
 	n.servedOn(20*time.Second, "b", "a")
 	n.servedOn(20*time.Second, "d", "a")
