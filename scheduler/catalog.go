@@ -160,7 +160,7 @@ func (o SetOptions) change(v *view, m *modelView) (next Model, changed []string,
 	case next.Min < 0 || next.Min > maxListed || next.Max < 0 || next.Max > maxListed:
 		return next, nil, Errorf(InvalidRequest, "replicas are counted from 0 to %d", maxListed)
 	case next.Max > 0 && next.Max < max(1, next.Min):
-		return next, nil, Errorf(InvalidRequest, "at most %d replicas and at least %d: that cannot be", next.Max, next.Min)
+		return next, nil, Errorf(InvalidRequest, "%s at most and %d at least: that cannot be", counted(next.Max, "replica"), next.Min)
 	case next.Only != "" && next.Min > 1:
 		return next, nil, Errorf(InvalidRequest, "%d replicas at least, and all on one peer: there is one on each", next.Min)
 	case next.IdleUnload < 0 || next.IdleUnload > maxIdleUnload:
