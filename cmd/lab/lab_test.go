@@ -221,6 +221,20 @@ func TestNetSweep(t *testing.T) {
 	must(t, addNamespace(name))
 	left := exec.Command("ip", "netns", "exec", name, "sleep", "600")
 	must(t, left.Start())
+	comm := fmt.Sprintf("/proc/%d/comm", left.Process.Pid)
+	tick, late := time.NewTicker(5*time.Millisecond), time.After(10*time.Second)
+	defer tick.Stop()
+	for {
+		// `ip` becomes that once it is in the namespace.
+		if is, err := os.ReadFile(comm); err == nil && strings.TrimSpace(string(is)) == "sleep" {
+			break
+		}
+		select {
+		case <-tick.C:
+		case <-late:
+			t.Fatal("it does not run in the namespace")
+		}
+	}
 	must(t, Sweep())
 	var exit *exec.ExitError
 	if err := left.Wait(); !errors.As(err, &exit) || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
