@@ -183,11 +183,12 @@ func (w *worker) shareCores(r *run, e *engine) {
 	half := max(1, w.s.CoresLent/2)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if e.cores <= half || e.inFlight > 0 || e.halved || r.engine != e {
+	if e.cores <= half || e.halved || r.engine != e {
 		return
 	}
 	for o := range w.engines {
-		if o.uid != e.uid && o.onCPU() && !o.ready.IsZero() {
+		// Sooner than that where requests of the other one wait: what runs finishes.
+		if o.uid != e.uid && o.onCPU() && !o.ready.IsZero() && (e.inFlight == 0 || o.queued > 0) {
 			select {
 			case r.renewal <- renewalOrder{text: "it shares the cores that are lent with another model", spare: true}:
 				e.halved = true
