@@ -110,6 +110,9 @@ func (l *leading) decide(v *view) {
 	maps.DeleteFunc(l.soft, func(key replicaKey, _ softRefusal) bool { return gone(key) })
 	maps.DeleteFunc(l.retried, func(key replicaKey, _ record.Version) bool { return gone(key) })
 	maps.DeleteFunc(l.worded, func(uid string, _ time.Time) bool { return !alive(uid) })
+	maps.DeleteFunc(l.adopted, func(uid string, _ leadership.Fence) bool { return !alive(uid) })
+	maps.DeleteFunc(l.slept, func(uid, _ string) bool { return !alive(uid) })
+	maps.DeleteFunc(l.turns, func(uid string, _ turn) bool { return !alive(uid) })
 }
 
 func actsFor(uid string, asked []ask) (acts []Act) {
@@ -211,11 +214,12 @@ func (l *leading) order(v *view, m *modelView, claim leadership.Fence, now time.
 	for _, o := range plan.Orders[:min(len(plan.Orders), maxListed)] {
 		order.Peers, order.Ways = append(order.Peers, o.Peer), append(order.Ways, o.Way)
 	}
+	failed := l.again(m, order.Peers)
 	sequence := uint64(0)
 	if known && current.leader == l.s.self && current.fence() == claim {
 		sequence = current.version[2] + 1
 		reword := len(order.Peers) == 0 && order.Text != current.Text && (asked || now.Sub(l.worded[m.uid]) >= rewordEvery)
-		if sameOrder(current.Placement, order, m.serves(v)) && len(l.again(m, order.Peers)) == 0 && !reword {
+		if sameOrder(current.Placement, order, m.serves(v)) && len(failed) == 0 && !reword {
 			return
 		}
 	}
@@ -228,7 +232,7 @@ func (l *leading) order(v *view, m *modelView, claim leadership.Fence, now time.
 		return
 	}
 	l.worded[m.uid] = now
-	for _, r := range l.again(m, order.Peers) {
+	for _, r := range failed {
 		l.retried[replicaKey{r.peer, m.uid}] = r.version
 	}
 	l.s.log.Info("placed", "model", m.shown, "epoch", claim.Epoch, "text", plan.Text)

@@ -178,7 +178,8 @@ func (w *worker) share(r *run) int {
 }
 
 // shareCores has an engine that got all the cores replaced by one with half of
-// them, when it is idle and another one is here: then both can work at a time.
+// them, when another one is here and it is idle, or the other one's requests wait:
+// then both can work at a time.
 func (w *worker) shareCores(r *run, e *engine) {
 	half := max(1, w.s.CoresLent/2)
 	w.mu.Lock()

@@ -129,7 +129,7 @@ func (w *worker) serve(ctx context.Context, r *run) error {
 	r.engine = e
 	w.mu.Unlock()
 	for {
-		w.open(r, e)
+		w.announce(r, e)
 		next, err := w.watch(ctx, r, e)
 		if next == nil {
 			return err
@@ -267,8 +267,8 @@ func (w *worker) touch(m Model) {
 	}
 }
 
-// open lets requests to an engine, instead of the one before it.
-func (w *worker) open(r *run, e *engine) {
+// announce tells the mesh of an engine that requests are let to.
+func (w *worker) announce(r *run, e *engine) {
 	w.touch(e.model)
 	w.tell(r, w.readyNow(r, e))
 	w.s.log.Info("ready", "model", r.name, "device", e.process.Device(), "way", string(e.way.Kind), "load_ms", e.load.Milliseconds())
