@@ -27,7 +27,7 @@ type Part struct {
 	Bytes uint64 `cbor:"3,keyasint" json:"bytes"`
 }
 
-// Way is how one peer runs one whole model.
+// Way is how one peer runs one model, alone or as the coordinator of a group.
 type Way struct {
 	Kind Kind `cbor:"1,keyasint" json:"kind"`
 	// Parts are the GPUs in order and host memory last, whose Bytes is never 0.
@@ -41,6 +41,9 @@ type Way struct {
 	// Guessed: the speed of some device is not known, and the reference for its
 	// kind was used.
 	Guessed bool `cbor:"6,keyasint,omitempty" json:"guessed,omitempty"`
+	// Group is of a way of the kind Shards: what other peers take. Parts are the
+	// coordinator's own.
+	Group *Group `cbor:"7,keyasint,omitempty" json:"group,omitempty"`
 }
 
 // Need is the memory that a way takes, in bytes by device id.
