@@ -30,6 +30,8 @@ const (
 	KindPlacement = "placement"
 	// KindMeasured: one per (peer, model), by the peer; the payload is a Measured.
 	KindMeasured = "measured"
+	// KindShare: one per (peer, model), by the peer; the payload is a Share.
+	KindShare = "share"
 )
 
 // Model is the payload of a model record: what its content is, and how to serve it.
@@ -151,6 +153,9 @@ type Advert struct {
 	FetchRate float64 `cbor:"14,keyasint,omitempty"`
 	// Paused says why its owner has it lend nothing for now.
 	Paused string `cbor:"15,keyasint,omitempty"`
+	// RTT is how long it takes to others and back, in microseconds by peer id; who is
+	// not in it is nearer than that matters, or was not measured.
+	RTT map[string]uint64 `cbor:"16,keyasint,omitempty"`
 }
 
 // Device is memory that a model can be placed in.
@@ -244,6 +249,31 @@ type Replica struct {
 	Tried *Tried `cbor:"15,keyasint,omitempty"`
 	// CPUExperts is as in a way.
 	CPUExperts int `cbor:"16,keyasint,omitempty"`
+	// Group is the formation of which this replica is the coordinator; empty where it
+	// runs whole on its peer.
+	Group string `cbor:"17,keyasint,omitempty"`
+}
+
+// Share is the payload of a worker's answer to a placement that has it take layers of
+// a model that another peer coordinates.
+type Share struct {
+	// State is loading, ready, draining, failed or refused.
+	State string `cbor:"1,keyasint"`
+	// Reason and Message are as in a Replica.
+	Reason  string `cbor:"2,keyasint,omitempty"`
+	Message string `cbor:"3,keyasint,omitempty"`
+	// Group is the formation that it belongs to.
+	Group string `cbor:"4,keyasint"`
+	// Epoch and Rank are the fence that was obeyed.
+	Epoch uint64 `cbor:"5,keyasint"`
+	Rank  uint64 `cbor:"6,keyasint"`
+	// From is its first layer, Parts what is reserved for it.
+	From  int         `cbor:"7,keyasint,omitempty"`
+	Parts []ways.Part `cbor:"8,keyasint,omitempty"`
+	// Stage is what it is at while it loads, with Done of Total bytes of a fetch.
+	Stage string `cbor:"9,keyasint,omitempty"`
+	Done  int64  `cbor:"10,keyasint,omitempty"`
+	Total int64  `cbor:"11,keyasint,omitempty"`
 }
 
 // Tried is a way that a replica which serves was to change to, and could not.
@@ -259,6 +289,8 @@ type Tried struct {
 const (
 	StageFetching = "fetching"
 	StageStarting = "starting"
+	// StageGathering: a coordinator waits for its workers.
+	StageGathering = "gathering"
 	LoadPressed   = "pressed"
 	LoadQuiet     = "quiet"
 )
@@ -273,7 +305,7 @@ type Measured struct {
 
 // Placement is the payload of a leader's order, and its claim to lead.
 type Placement struct {
-	// Peers are to run one whole replica each.
+	// Peers are to run one replica each, whole or as the coordinator of a group.
 	Peers []string `cbor:"1,keyasint,omitempty"`
 	// Text says why, in one sentence.
 	Text string `cbor:"2,keyasint"`
@@ -304,6 +336,8 @@ type Placement struct {
 	// Served is of what is to be served: what failed under another definition is tried
 	// again.
 	Served string `cbor:"13,keyasint,omitempty"`
+	// Spread: somebody wants it to run over several peers, even where one holds it.
+	Spread bool `cbor:"15,keyasint,omitempty"`
 }
 
 // wayFrom is how a peer is to run it that runs it one way: older leaders say nothing
@@ -332,6 +366,8 @@ const (
 	maxIdleUnload = 365 * 24 * 60 * 60
 	// maxModelBytes bounds a content of a model, so that sums can be counted.
 	maxModelBytes = 1 << 50
+	// maxRTT is an hour, in microseconds.
+	maxRTT = 3600 * 1000 * 1000
 )
 
 // Kinds are the record kinds of this package, for registration. checkArgs and
@@ -344,6 +380,7 @@ func Kinds(checkArgs, checkEnv func([]string) error) []record.Kind {
 		{Name: KindReplica, Rule: record.Owned, Owner: record.OwnerIsFirst, Check: checked(checkPairUID, Replica.check)},
 		{Name: KindPlacement, Rule: record.Placement, Check: checked(checkUID, Placement.check)},
 		{Name: KindMeasured, Rule: record.Owned, Owner: record.OwnerIsFirst, Check: checked(checkPairUID, Measured.check)},
+		{Name: KindShare, Rule: record.Owned, Owner: record.OwnerIsFirst, Check: checked(checkPairUID, Share.check)},
 	}
 }
 
@@ -456,6 +493,14 @@ func (a Advert) check() error {
 	if !possibleRate(a.FetchRate) {
 		return fmt.Errorf("%w: a rate that is not possible", errForm)
 	}
+	if len(a.RTT) > maxListed {
+		return fmt.Errorf("%w: a field is too long", errForm)
+	}
+	for id, micros := range a.RTT {
+		if len(id) > maxModelName || micros > maxRTT {
+			return fmt.Errorf("%w: a way to another peer that is not possible", errForm)
+		}
+	}
 	ids := map[string]bool{}
 	for _, d := range a.Devices {
 		if ids[d.ID] {
@@ -489,7 +534,7 @@ func (r Replica) check() error {
 		return fmt.Errorf("%w: unknown state of a replica", errForm)
 	}
 	if len(r.Message) > maxSentence || len(r.Reason) > maxModelName || len(r.Device) > maxModelName ||
-		len(r.Way) > maxModelName || len(r.Stage) > maxModelName || len(r.Load) > maxModelName || r.CPUExperts < 0 {
+		len(r.Way) > maxModelName || len(r.Stage) > maxModelName || len(r.Load) > maxModelName || len(r.Group) > maxModelName || r.CPUExperts < 0 {
 		return fmt.Errorf("%w: a field is too long", errForm)
 	}
 	if r.Done < 0 || r.Total < 0 || r.Done > maxModelBytes || r.Total > maxModelBytes {
@@ -499,6 +544,21 @@ func (r Replica) check() error {
 		return fmt.Errorf("%w: a field is too long", errForm)
 	}
 	return checkParts(r.Parts)
+}
+
+func (s Share) check() error {
+	switch s.State {
+	case StateLoading, StateReady, StateDraining, StateFailed, StateRefused:
+	default:
+		return fmt.Errorf("%w: unknown state of a share", errForm)
+	}
+	if len(s.Message) > maxSentence || len(s.Reason) > maxModelName || len(s.Stage) > maxModelName || len(s.Group) > maxModelName {
+		return fmt.Errorf("%w: a field is too long", errForm)
+	}
+	if s.Done < 0 || s.Total < 0 || s.Done > maxModelBytes || s.Total > maxModelBytes || s.From < 0 {
+		return fmt.Errorf("%w: a field is out of range", errForm)
+	}
+	return checkParts(s.Parts)
 }
 
 // possibleRate says whether a number can be a speed: it comes from another machine.
@@ -520,7 +580,30 @@ func checkWay(w ways.Way) error {
 	if len(w.Kind) > maxModelName || w.CPUExperts < 0 || !possibleRate(w.Decode) || !possibleRate(w.Prefill) {
 		return fmt.Errorf("%w: a way that is not possible", errForm)
 	}
+	if err := checkGroup(w.Group); err != nil {
+		return err
+	}
 	return checkParts(w.Parts)
+}
+
+func checkGroup(g *ways.Group) error {
+	if g == nil {
+		return nil
+	}
+	if g.ID == "" || len(g.ID) > maxModelName || len(g.Shares) == 0 || len(g.Shares) > maxListed {
+		return fmt.Errorf("%w: a group that is none", errForm)
+	}
+	seen := map[string]bool{}
+	for _, s := range g.Shares {
+		if _, err := peer.Decode(s.Peer); err != nil || seen[s.Peer] || s.From < 0 {
+			return fmt.Errorf("%w: a share of what is no peer, or twice of one", errForm)
+		}
+		seen[s.Peer] = true
+		if err := checkParts(s.Parts); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (m Measured) check() error {
@@ -528,8 +611,11 @@ func (m Measured) check() error {
 		return fmt.Errorf("%w: a field is too long", errForm)
 	}
 	for _, s := range m.Seen {
-		if err := checkWay(ways.Way{Kind: s.Kind, Parts: s.Parts, CPUExperts: s.CPUExperts, Decode: s.Decode, Prefill: s.Prefill}); err != nil {
+		if err := checkWay(ways.Way{Kind: s.Kind, Parts: s.Parts, CPUExperts: s.CPUExperts, Decode: s.Decode, Prefill: s.Prefill, Group: s.Group}); err != nil {
 			return err
+		}
+		if !possibleRate(s.Turns) {
+			return fmt.Errorf("%w: a rate that is not possible", errForm)
 		}
 	}
 	return nil

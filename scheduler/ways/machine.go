@@ -72,4 +72,8 @@ type Seen struct {
 	// CPUExperts is as in Way: without it two splits of a model of experts that
 	// differ in memory look the same.
 	CPUExperts int `cbor:"6,keyasint,omitempty" json:"cpu_experts,omitempty"`
+	// Group is what other peers took, where the kind is Shards, and Turns how many round
+	// trips to each of them one token took, 0 where that was not counted.
+	Group *Group  `cbor:"7,keyasint,omitempty" json:"group,omitempty"`
+	Turns float64 `cbor:"8,keyasint,omitempty" json:"turns,omitempty"`
 }
