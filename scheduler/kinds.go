@@ -291,8 +291,8 @@ const (
 	StageStarting = "starting"
 	// StageGathering: a coordinator waits for its workers.
 	StageGathering = "gathering"
-	LoadPressed   = "pressed"
-	LoadQuiet     = "quiet"
+	LoadPressed    = "pressed"
+	LoadQuiet      = "quiet"
 )
 
 // Measured is the payload of what the engine on one peer took and did when it last
