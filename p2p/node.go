@@ -100,6 +100,7 @@ type Node struct {
 	links    *links
 	exchange *blockExchange
 	web      *web
+	shards   shards
 
 	admitting sync.Mutex // Held while the uses of an invite are counted.
 

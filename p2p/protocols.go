@@ -19,6 +19,9 @@ const (
 	ProtocolControl protocol.ID = "/relay/ctl/1"
 	// ProtocolBlocks carries long ranges of files, and what a peer has of them.
 	ProtocolBlocks protocol.ID = "/relay/blocks/1"
+	// ProtocolShard carries the connections of an engine to the peers that take a
+	// part of its model.
+	ProtocolShard protocol.ID = "/relay/shard/1"
 
 	protocolIdentify     protocol.ID = "/ipfs/id/1.0.0"
 	protocolIdentifyPush protocol.ID = "/ipfs/id/push/1.0.0"
@@ -65,6 +68,8 @@ func accessTo(mesh membership.MeshID, id protocol.ID) (access, bool) {
 		return access{trusts: everyMember}, true
 	case strings.HasPrefix(name, prefix+"/kad/"):
 		return access{trusts: everyMember}, true
+	case id == ProtocolShard: // Of which placement is asked again for each stream.
+		return access{trusts: []membership.Trust{membership.TrustReplicas}}, true
 	case id == ProtocolBlocks, strings.HasPrefix(name, prefix+"/ipfs/bitswap"): // Which bytes is asked again for each request.
 		return access{trusts: everyHolder}, true
 	}
