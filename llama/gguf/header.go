@@ -64,6 +64,7 @@ type Header struct {
 	Parts []string
 
 	file *parser.GGUFFile
+	data []data // of each file, in order
 }
 
 // Read reads the header of the GGUF file at path; of a split model, path is any
@@ -158,6 +159,7 @@ func (s set) describe() (Header, error) {
 		h.TensorBytes += w.bytes
 		file.TensorInfos = append(file.TensorInfos, w.tensors...)
 		file.ModelSize += parser.GGUFBytesScalar(w.size - w.start)
+		h.data = append(h.data, data{w.start, len(file.TensorInfos)})
 	}
 	file.Header.TensorCount = uint64(len(file.TensorInfos))
 	file.Size, file.ModelParameters = parser.GGUFBytesScalar(h.FileBytes), parser.GGUFParametersScalar(h.Params)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
-	"strconv"
 	"strings"
 
 	parser "github.com/gpustack/gguf-parser-go"
@@ -21,6 +20,9 @@ type Shape struct {
 	Tied   bool
 	// Layers are in order, equal neighbours as one run.
 	Layers []Layers
+	// Largest is the largest single tensor of the layers: an engine that computes
+	// layers for another holds one whole in host memory while it is loaded.
+	Largest uint64
 	// Of Experts in each layer Used work on each token; 0 where there are none.
 	Experts, Used int
 	// Compute is for what is in between, on each device that computes.
@@ -105,7 +107,7 @@ func (h Header) shape(s Serving, f flags) (Shape, error) {
 		host := h.file.EstimateLLaMACppRun(parser.WithLLaMACppOffloadLayers(0)).Devices[0]
 		return Shape{Input: h.TensorBytes, Compute: uint64(host.Computation.Sum()) + uint64(host.Footprint)}, nil
 	}
-	layers := make([]Layers, min(h.Layers, maxLayers))
+	layers := make([]Layers, h.blocks())
 	h.addWeights(&shape, layers, f)
 	for i, kv := range e.layers(len(layers)) {
 		layers[i].KV = kv * uint64(s.Slots)
@@ -142,24 +144,20 @@ func (l Layers) like(m Layers) bool {
 // one another have their own in front.
 var ofLayer = regexp.MustCompile(`\A(?:[a-z]+\.)?blk\.([0-9]{1,5})\.`)
 
-// addWeights adds the tensors to where they belong. What is of a layer that the
-// model does not say it has is counted as Input.
+// addWeights adds the tensors to where they belong.
 func (h Header) addWeights(s *Shape, layers []Layers, f flags) {
 	var embedding, head uint64
 	repacked := false // whether an output layer that is the input layer is copied
 	for _, t := range h.file.TensorInfos {
 		n := t.Bytes()
-		if m := ofLayer.FindStringSubmatch(t.Name); m != nil {
-			if i, err := strconv.Atoi(m[1]); err == nil && i < len(layers) {
-				layers[i].Weights += n
-				if strings.Contains(t.Name, "_exps.") || strings.Contains(t.Name, "_chexps.") {
-					layers[i].Experts += n
-				}
-				continue
+		switch i := h.layerOf(t.Name); {
+		case i >= 0 && i < len(layers):
+			layers[i].Weights += n
+			if strings.Contains(t.Name, "_exps.") || strings.Contains(t.Name, "_chexps.") {
+				layers[i].Experts += n
 			}
-		}
-		switch {
-		case strings.HasPrefix(t.Name, "output"), strings.HasPrefix(t.Name, "cls"), strings.HasPrefix(t.Name, "dense_"):
+			s.Largest = max(s.Largest, n)
+		case i >= 0:
 			s.Output += n
 			if t.Name == "output.weight" {
 				head = n
