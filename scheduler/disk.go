@@ -23,7 +23,8 @@ type DiskUse struct {
 	Free  uint64 `json:"free"`
 	Total uint64 `json:"total"`
 	// Models are all files that are registered here, wherever they lie. Cache is
-	// what relay has put here and may delete: what was pulled, finished or not.
+	// what relay has put here and may delete: what was pulled, finished or not, and
+	// tensors of shares.
 	Models CapUse `json:"models"`
 	Cache  CapUse `json:"cache"`
 	// Unfinished are the pulls that were not brought to their end.
@@ -57,7 +58,14 @@ func (s *Scheduler) DiskUse() DiskUse {
 		}
 	}
 	for _, p := range u.Unfinished {
-		u.Cache.Used += uint64(max(p.Done, p.Bytes)) // Its file has the whole size from the beginning.
+		if p.Part {
+			u.Cache.Used += uint64(max(0, p.Done))
+		} else {
+			u.Cache.Used += uint64(max(p.Done, p.Bytes)) // Its file has the whole size from the beginning.
+		}
+	}
+	if s.Tensors != nil {
+		u.Cache.Used += uint64(s.Tensors.Bytes())
 	}
 	s.mu.Lock()
 	u.Stuck = s.stuck

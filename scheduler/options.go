@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"strconv"
 	"time"
@@ -13,6 +14,7 @@ import (
 	cid "github.com/ipfs/go-cid"
 	"github.com/libp2p/go-libp2p/core/peer"
 
+	"relay/llama/tensorcache"
 	"relay/p2p"
 	"relay/p2p/membership"
 	"relay/p2p/record"
@@ -43,6 +45,8 @@ type Mesh interface {
 	Range(ctx context.Context, id peer.ID, root cid.Cid, from, to int64, check bool) (io.ReadCloser, error)
 	// Reach connects to a member to which there is no link.
 	Reach(ctx context.Context, id peer.ID) error
+	// OpenShard opens a connection to a worker's rpc-server, under a placement.
+	OpenShard(ctx context.Context, to peer.ID, call p2p.ShardCall) (net.Conn, error)
 }
 
 // Content is what the scheduler needs of the files on this machine.
@@ -51,6 +55,10 @@ type Content interface {
 	Hash(ctx context.Context, paths []string, progress func(content.Progress)) (content.Hashes, error)
 	AddHashed(content.Hashes) (content.Content, error)
 	Pull(ctx context.Context, o content.PullOptions) (content.Content, error)
+	// PullRanges brings some bytes of a file here, which stay an unfinished pull, and
+	// OpenRange reads what is here of one.
+	PullRanges(ctx context.Context, o content.PullOptions, ranges []content.ByteRange) error
+	OpenRange(ctx context.Context, root cid.Cid, from, to int64, check bool) (io.ReadCloser, int64, error)
 	List() []content.Content
 	Get(c cid.Cid) (content.Content, error)
 	Path(c cid.Cid) (string, error)
@@ -73,6 +81,35 @@ type Engine interface {
 	Devices(ctx context.Context, own Own, list bool) ([]Device, error)
 	// Start returns once the engine has given one real token; ctx bounds that.
 	Start(ctx context.Context, l Launch) (Process, error)
+	// StartShare starts an rpc-server, which computes layers for another peer's engine,
+	// and returns once it answers; ctx bounds that.
+	StartShare(ctx context.Context, l ShareLaunch) (ShareProcess, error)
+}
+
+// ShareLaunch says which rpc-server to start.
+type ShareLaunch struct {
+	UID string
+	// Parts are where it is to compute, and Threads with how many threads on the CPU.
+	Parts   []ways.Part
+	Threads int
+	// Tensors is the folder of the tensors that it may read by their hash; "" for none.
+	Tensors string
+	// Env is the model's.
+	Env     []string
+	Started func(pid int)
+}
+
+// ShareProcess is an rpc-server.
+type ShareProcess interface {
+	// Dial connects to it. It serves one connection after another.
+	Dial(ctx context.Context) (net.Conn, error)
+	PID() int
+	Usage() (Usage, error)
+	Done() <-chan struct{}
+	// Err says why the process ended; nil while it runs.
+	Err() error
+	// Stop ends the process and returns when it is gone.
+	Stop(ctx context.Context) error
 }
 
 // Own is what this peer's own engines take: their processes, bytes by device, and
@@ -101,6 +138,9 @@ type Launch struct {
 	Files []string
 	// Projector is the file by which it reads images; "" where it has none.
 	Projector string
+	// Connected is given each connection that the engine opens to the worker of a share
+	// of the way's group, by the share's place, and owns it.
+	Connected func(share int, c net.Conn)
 }
 
 // instance names a process of this peer.
@@ -159,6 +199,31 @@ type Header struct {
 	// Shape is what a replica takes that serves so, by kind, context, slots and
 	// arguments of the engine.
 	Shape func(m Model) (ways.Shape, error)
+	// Tensors are all tensors of its files.
+	Tensors func() ([]Tensor, error)
+}
+
+// Tensor is where one tensor of a model lies.
+type Tensor struct {
+	// Layer is counted from 0; -1 is before the layers, their number behind them.
+	Layer int
+	// Part is the file of a split model, by its place.
+	Part int
+	// Offset and Bytes are where it lies in that file.
+	Offset, Bytes int64
+}
+
+// Tensors keeps tensors of models for rpc-servers; *tensorcache.Cache is one.
+type Tensors interface {
+	Dir() string
+	// Bytes is what it takes of the disk.
+	Bytes() int64
+	Has(k tensorcache.Key) bool
+	Fill(ctx context.Context, k tensorcache.Key, r io.Reader) error
+	// Lease keeps tensors from being deleted.
+	Lease(keys []tensorcache.Key) (release func(), missing []tensorcache.Key)
+	// Sweep deletes what no lease holds until at most so many bytes are left.
+	Sweep(most int64) (freed int64, err error)
 }
 
 // State keeps what a worker must not forget; *store.Space is one.
@@ -214,6 +279,9 @@ type Options struct {
 	// ModelsMax and CacheMax are how much its owner wants models to take on this
 	// machine's disk, in bytes; see DiskUse. 0 means as much as there is.
 	ModelsMax, CacheMax uint64
+	// Tensors keeps what rpc-servers of this machine read by its hash; nil keeps nothing,
+	// and weights cross the links.
+	Tensors Tensors
 	// Coming are the models that this machine brings along into the mesh and that
 	// may not be registered there yet.
 	Coming []Carried

@@ -385,6 +385,8 @@ type PullState struct {
 	Done    int64 `json:"done"`
 	Bytes   int64 `json:"bytes"`
 	Running bool  `json:"running"`
+	// Part says that only some bytes of it were wanted, for a share of the model.
+	Part bool `json:"part,omitempty"`
 }
 
 // unfinished lists the unfinished pulls on this machine, by name.
@@ -396,7 +398,7 @@ func (s *Scheduler) unfinished(v *view) []PullState {
 	list := make([]PullState, 0, len(partials))
 	for _, p := range partials {
 		root := p.CID.String()
-		list = append(list, PullState{p.Name, root, p.Path, v.needing(nil, root), p.Done, p.Bytes, p.Running})
+		list = append(list, PullState{p.Name, root, p.Path, v.needing(nil, root), p.Done, p.Bytes, p.Running, p.Sparse})
 	}
 	return list
 }

@@ -41,6 +41,8 @@ type engine struct {
 	looked   time.Time     // When its memory was last looked at.
 	halved   bool          // It was to be replaced by one with half the cores.
 	baseline uint64        // What it took at the first look, in bytes.
+	tunnels  *tunnels      // To the workers of its group; nil where it has none.
+	turns    uint64        // That were counted there at the last look.
 	private  atomic.Uint64 // Memory that nobody else could have while it lives, at the last look, in bytes.
 }
 
@@ -54,7 +56,9 @@ func newEngine(l Launch) *engine {
 // onCPU says whether it computes on the cores that are lent.
 func (e *engine) onCPU() bool { return onCPU(e.way) }
 
-func onCPU(way ways.Way) bool { return way.Kind == ways.CPU || way.Kind == ways.Hybrid }
+func onCPU(way ways.Way) bool {
+	return way.Kind == ways.CPU || way.Kind == ways.Hybrid || way.Kind == ways.Shards && len(way.Parts) > 0 && way.Parts[len(way.Parts)-1].Layers > 0
+}
 
 // waiting is how many of its requests wait: for a slot, or for the cores;
 // worker.mu is held.
@@ -132,6 +136,20 @@ func (w *worker) own() owned {
 				o.starting[part.Device] = true
 			}
 		}
+	}
+	for _, s := range w.shares {
+		for _, part := range s.take.Parts {
+			if part.Layers > 0 {
+				o.Engines[part.Device]++
+			}
+			if s.server == nil {
+				o.starting[part.Device] = true
+			}
+		}
+		if pid := int(s.pid.Load()); pid > 0 {
+			o.PIDs = append(o.PIDs, pid)
+		}
+		o.private += s.private.Load()
 	}
 	return o
 }

@@ -23,23 +23,29 @@ func (w *worker) reserve(r *run, e *engine, mayEvict bool) error {
 	}
 	e.way.Parts = reckoned(e.way, cost)
 	need := w.s.advert.booked(cost)
-	err = w.book(e, need)
-	var short *ledger.Shortage
 	w.mu.Lock()
 	evict := mayEvict && r.evict
 	w.mu.Unlock()
+	return w.take(need, evict, r, r.name, func() error { return w.book(e, need) })
+}
+
+// take has book take memory for a model, and where that may be unloads idle models for
+// it, but for one. reserving is held.
+func (w *worker) take(need map[string]uint64, evict bool, but *run, name string, book func() error) error {
+	err := book()
+	var short *ledger.Shortage
 	if !errors.As(err, &short) || !evict {
 		return err
 	}
 	for range maxEvictions {
-		goes, stays, ok := residency.Choose(w.residents(r), need, w.s.ledger.Free(), w.now())
+		goes, stays, ok := residency.Choose(w.residents(but), need, w.s.ledger.Free(), w.now())
 		if !ok {
 			return Errorf(NoCapacity, "%w%s", short, staysText(stays))
 		}
 		for _, uid := range goes {
-			w.unload(uid, Errorf(Unloaded, "unloaded to make room for model %q", r.name), false)
+			w.unload(uid, Errorf(Unloaded, "unloaded to make room for model %q", name), false)
 		}
-		if err = w.book(e, need); err == nil {
+		if err = book(); err == nil {
 			return nil
 		}
 		// One of them was asked for in the meantime.

@@ -235,6 +235,9 @@ func (m *modelView) progress(v *view, p placementView) string {
 		if r.Stage == StageFetching {
 			return fmt.Sprintf("model %q is being fetched by %s (%d %% of %s)", m.shown, name, 100*r.Done/max(1, r.Total), store.FormatBytes(uint64(max(0, r.Total))))
 		}
+		if r.Stage == StageGathering {
+			return fmt.Sprintf("model %q is to run on several peers: %s", m.shown, r.Message)
+		}
 		text := fmt.Sprintf("model %q is being started on %s", m.shown, name)
 		if took := v.loadMS(r.peer, m.uid); took >= 100 {
 			text += fmt.Sprintf(" (it took %s last time)", (time.Duration(took) * time.Millisecond).Round(time.Second/10))

@@ -171,6 +171,22 @@ func (w *worker) launch(ctx context.Context, r *run, e *engine, beside bool, tex
 	}
 	launch.Threads = max(1, e.cores)
 	launch.Started = func(pid int) { e.pid.Store(int64(pid)) }
+	if e.way.Group != nil {
+		if err := w.gather(ctx, r, e); err != nil {
+			return err
+		}
+		ways := newTunnels(w, r, e.way.Group)
+		defer func() {
+			if fault := ways.faultOf(err); fault != nil {
+				err = fault
+			}
+		}()
+		launch.Connected = ways.connect
+		w.mu.Lock()
+		e.tunnels = ways
+		w.mu.Unlock()
+		w.judgeGroups(w.s.newView())
+	}
 	if !beside {
 		w.tell(r, Replica{State: StateLoading, Stage: StageStarting, Parts: e.way.Parts, Message: text})
 	}
@@ -296,6 +312,9 @@ func (w *worker) watch(ctx context.Context, r *run, e *engine) (*engine, error) 
 		case <-e.process.Done():
 			w.shut(r, e)
 			w.free(e)
+			if lost := e.tunnels.close(); lost != nil {
+				return nil, lost
+			}
 			return nil, &Error{Why: EngineFailed, Message: fmt.Sprintf("the engine ended: %v", e.process.Err()), Err: e.process.Err()}
 		case <-ctx.Done():
 			w.shut(r, e)
@@ -367,6 +386,7 @@ func (w *worker) end(r *run, e *engine, patience time.Duration) {
 		}
 		drained.Stop()
 	}
+	_ = e.tunnels.close() // It ends because it is to.
 	stop, cancel := context.WithTimeout(context.Background(), grace)
 	defer cancel()
 	if err := e.process.Stop(stop); err != nil && grace == stopTime {

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/libp2p/go-libp2p/core/peer"
 	"golang.org/x/sync/errgroup"
 
 	"relay/scheduler/cores"
@@ -33,6 +34,7 @@ type Scheduler struct {
 	traffic   *traffic
 	cuts      *cuts
 	pulls     *pulls
+	layouts   *layouts
 
 	mu      sync.Mutex
 	stuck   string        // Why no room can be made on a disk that is nearly full.
@@ -76,6 +78,7 @@ func New(o Options) (*Scheduler, error) {
 	s.work = newWorker(s)
 	s.advert = newAdvertiser(s)
 	s.devices = newDevices(s)
+	s.layouts = newLayouts(s)
 	s.look()
 	return s, nil
 }
@@ -175,15 +178,26 @@ func (s *Scheduler) barred(v *view) bool {
 	return s.Mesh.Roster().Revoked(s.Mesh.Self())
 }
 
-// forgetFormerLife takes back what this peer said of its replicas before it was
-// started: none of them runs.
+// forgetFormerLife takes back what this peer said of its replicas and shares before it
+// was started: none of them runs.
 func (s *Scheduler) forgetFormerLife() error {
-	for _, r := range s.Mesh.Table().List(KindReplica) {
-		if owner, _, _ := splitPair(r.ID); owner == s.self {
-			if _, err := s.Mesh.Table().DeleteOwned(KindReplica, r.ID); err != nil {
-				return fmt.Errorf("take back the replicas of the last run: %w", err)
+	for _, kind := range []string{KindReplica, KindShare} {
+		for _, r := range s.Mesh.Table().List(kind) {
+			if owner, _, _ := splitPair(r.ID); owner == s.self {
+				if _, err := s.Mesh.Table().DeleteOwned(kind, r.ID); err != nil {
+					return fmt.Errorf("take back what ran in the last run: %w", err)
+				}
 			}
 		}
 	}
 	return nil
+}
+
+// nameOf is what a peer is called.
+func (s *Scheduler) nameOf(id string) string {
+	p, err := peer.Decode(id)
+	if err != nil {
+		return id
+	}
+	return s.Mesh.NameOf(p)
 }

@@ -54,12 +54,33 @@ type modelView struct {
 	version  record.Version
 	shown    string // The name by which it is shown and asked for.
 	replicas []replicaView
+	shares   []shareView // By their first layer.
 }
 
 type replicaView struct {
 	Replica
 	peer    string
 	version record.Version
+}
+
+type shareView struct {
+	Share
+	peer    string
+	version record.Version
+}
+
+// shareState is what a peer says of its share of a model; nil where it says nothing.
+func (v *view) shareState(peer, uid string) *shareView {
+	m := v.model[uid]
+	if m == nil {
+		return nil
+	}
+	for i := range m.shares {
+		if m.shares[i].peer == peer {
+			return &m.shares[i]
+		}
+	}
+	return nil
 }
 
 // inRAM is the host memory that is reserved for the replica, in bytes.
@@ -118,6 +139,17 @@ func (s *Scheduler) newView() *view {
 				m.replicas = append(m.replicas, replicaView{state, owner, r.Version})
 			}
 		}
+	}
+	for _, r := range table.List(KindShare) {
+		owner, uid, _ := splitPair(r.ID)
+		if m := v.model[uid]; m != nil && v.peer[owner].takesShares() {
+			if state, err := decode[Share](r.Record); err == nil {
+				m.shares = append(m.shares, shareView{state, owner, r.Version})
+			}
+		}
+	}
+	for _, m := range v.models {
+		slices.SortFunc(m.shares, func(a, b shareView) int { return cmp.Or(cmp.Compare(a.From, b.From), cmp.Compare(a.peer, b.peer)) })
 	}
 	for _, r := range table.List(KindHolding) {
 		owner, c, _ := splitPair(r.ID)
@@ -272,6 +304,6 @@ func (m *modelView) serves(v *view) bool {
 	return slices.ContainsFunc(m.replicas, func(r replicaView) bool { return r.State == StateReady && v.peer[r.peer].alive() })
 }
 
-func (m *modelView) budget() time.Duration {
+func (m Model) budget() time.Duration {
 	return 5*time.Minute + time.Duration(m.size()>>30)*20*time.Second
 }

@@ -23,18 +23,23 @@ type worker struct {
 	mu      sync.Mutex
 	runs    map[string]*run          // By uid.
 	engines map[*engine]bool         // All that memory is reserved for: also those that start, or end.
+	shares  map[string]*share        // By uid.
 	claimed map[string]chan struct{} // Contents that are being deleted, by CID; closed when that is over.
 	wait    sync.WaitGroup
 }
 
 func newWorker(s *Scheduler) *worker {
-	return &worker{s: s, runs: map[string]*run{}, engines: map[*engine]bool{}, claimed: map[string]chan struct{}{}}
+	return &worker{s: s, runs: map[string]*run{}, engines: map[*engine]bool{}, shares: map[string]*share{}, claimed: map[string]chan struct{}{}}
 }
 
 // carryOut starts what is placed here and stops what no longer is.
 func (w *worker) carryOut(ctx context.Context, v *view) {
+	w.judgeGroups(v)
 	for _, r := range w.compare(ctx, v) {
 		w.renew(r)
+	}
+	for _, s := range w.compareShares(ctx, v) {
+		w.publishShare(s, func() {})
 	}
 	w.unloadIdle()
 }
@@ -69,6 +74,8 @@ func (w *worker) compare(ctx context.Context, v *view) (renewed []*run) {
 			w.start(ctx, m, p)
 		case !r.model.servedAs(m.Model) || r.failed && r.order.Less(p.version) || r.engine == nil && !sameWay(r.way, p.wayFrom(r.way, w.s.self, m.Model)):
 			r.cancel() // The next look finds it gone and starts it anew.
+		case spread(r.way, p.wayFrom(r.way, w.s.self, m.Model)) && !sameWay(r.way, p.wayFrom(r.way, w.s.self, m.Model)):
+			r.cancel() // Two engines cannot have the same workers.
 		default:
 			r.model, r.order, r.evict = m.Model, p.version, r.evict || p.Evict
 			if way := p.wayFrom(r.way, w.s.self, m.Model); sameWay(r.way, way) {
@@ -100,10 +107,16 @@ func sameWay(a, b ways.Way) bool {
 	if a.Kind == ways.CPU && b.Kind == ways.CPU {
 		return true
 	}
+	if (a.Group == nil) != (b.Group == nil) || a.Group != nil && a.Group.ID != b.Group.ID {
+		return false
+	}
 	return a.Kind == b.Kind && a.CPUExperts == b.CPUExperts && slices.EqualFunc(a.Parts, b.Parts, func(a, b ways.Part) bool {
 		return a.Device == b.Device && a.Layers == b.Layers
 	})
 }
+
+// spread says whether one of two ways is over several peers.
+func spread(a, b ways.Way) bool { return a.Group != nil || b.Group != nil }
 
 // obey says whether an order under this fence is to be carried out, and keeps
 // the highest on disk before anything is done under it.
@@ -243,6 +256,9 @@ func (w *worker) publish(r *run, change func()) {
 	change()
 	state := r.told
 	state.Epoch, state.Rank, state.Restart, state.Way = r.fence.Epoch, r.fence.Rank, r.restarted, string(r.way.Kind)
+	if r.way.Group != nil {
+		state.Group = r.way.Group.ID
+	}
 	w.mu.Unlock()
 	if state.State == "" {
 		return
@@ -272,6 +288,9 @@ func (w *worker) stopAll() {
 	w.mu.Lock()
 	for _, r := range w.runs {
 		stop(r)
+	}
+	for _, s := range w.shares {
+		s.stopNow()
 	}
 	w.mu.Unlock()
 	w.wait.Wait()

@@ -21,8 +21,10 @@ type Content struct {
 	// Path is where it lies; with several copies, the first that is intact, those
 	// of their owner before those that were pulled. Of a set it is the first file.
 	Path string
-	// Files are the paths of all files of a set, in order; nil for a single file.
+	// Files are the paths of all files of a set, in order, and Roots the CID of each;
+	// nil for a single file.
 	Files []string
+	Roots []cid.Cid
 	// InPlace says that the file belongs to its owner: relay never deletes it.
 	InPlace bool
 	// Pulled is where a copy lies that was pulled, intact or not, which RemovePulled

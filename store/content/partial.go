@@ -31,6 +31,8 @@ type Partial struct {
 	Path string
 	// Running says that it is being pulled now.
 	Running bool
+	// Sparse says that only some bytes of it were wanted.
+	Sparse bool
 }
 
 // partial is the record of an unfinished pull.
@@ -145,7 +147,7 @@ func (s *Store) Partials() ([]Partial, error) {
 		if p.Dest != "" && inSet(records, p) {
 			continue // It shows as part of its set.
 		}
-		out := Partial{CID: p.Root, Name: p.Name, Bytes: p.Bytes, Path: p.Part}
+		out := Partial{CID: p.Root, Name: p.Name, Bytes: p.Bytes, Path: p.Part, Sparse: p.Sparse}
 		s.mu.RLock()
 		f := s.pulls[p.Root]
 		out.Running = f != nil && f.callers > 0

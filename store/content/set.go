@@ -174,7 +174,7 @@ func (s *Store) contentOfSet(st *set, err error) Content {
 	}
 	for i, size := range st.Sizes {
 		c.Bytes += size
-		c.Files = append(c.Files, st.path(i))
+		c.Files, c.Roots = append(c.Files, st.path(i)), append(c.Roots, st.entries[i].Root)
 	}
 	return c
 }

@@ -1,0 +1,485 @@
+package scheduler
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/peer"
+
+	"relay/llama/tensorcache"
+	"relay/p2p"
+	"relay/p2p/membership"
+	"relay/p2p/record"
+	"relay/scheduler/leadership"
+	"relay/scheduler/ways"
+)
+
+// share is what this peer takes of a model that another one coordinates, from the
+// order to the end of its rpc-server.
+type share struct {
+	uid, name   string
+	coordinator string
+	group       string
+	take        ways.Share // As it was ordered; Parts with what is reserved once it is.
+
+	// telling is held while the record is written. It is taken before worker.mu.
+	telling sync.Mutex
+
+	// Of worker.mu.
+	model  Model
+	evict  bool
+	order  record.Version
+	fence  leadership.Fence
+	server ShareProcess      // Takes connections; nil while it does not.
+	conns  map[net.Conn]bool // Those of the coordinator's engine.
+	idle   chan struct{}     // Closed when the last of them ends; nil while nobody waits for that.
+	failed bool
+	told   Share // What the mesh was last told; zero while that is nothing.
+
+	pid     atomic.Int64
+	private atomic.Uint64
+	cancel  context.CancelFunc
+	cut     chan struct{} // Closed when its connections may not even finish.
+}
+
+// reservation is the name under which its memory is reserved.
+func (s *share) reservation() string { return s.uid + "/share" }
+
+// shareOf is what a peer is ordered to take of a model, by the placement that is in
+// force.
+func (v *view) shareOf(peer, uid string) (coordinator string, take ways.Share, ok bool) {
+	p, known := v.placements[uid]
+	if !known || !v.inForce(p) {
+		return "", take, false
+	}
+	for i, way := range p.Ways {
+		if take, ok := way.Group.Share(peer); ok {
+			return p.Peers[i], take, true
+		}
+	}
+	return "", take, false
+}
+
+// takesShares says whether a peer may be given layers of models.
+func (p *peerView) takesShares() bool {
+	return p != nil && (p.Trust == membership.TrustReplicas || p.Trust == membership.TrustShardOnly)
+}
+
+// compareShares starts the shares that are ordered of this peer, and ends those that no
+// longer are. It returns those that go on under another fence.
+func (w *worker) compareShares(ctx context.Context, v *view) (renewed []*share) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !v.peer[w.s.self].takesShares() {
+		for _, s := range w.shares {
+			s.stopNow()
+		}
+		return nil
+	}
+	for uid, p := range v.placements {
+		if !v.inForce(p) {
+			continue
+		}
+		s, m := w.shares[uid], v.model[uid]
+		coordinator, take, wanted := v.shareOf(w.s.self, uid)
+		wanted = wanted && m != nil
+		if s == nil && !wanted {
+			continue
+		}
+		if obeyed := s != nil && s.fence == p.fence(); !obeyed && !w.obey(uid, p.fence()) {
+			continue
+		}
+		group := ""
+		if wanted {
+			group = p.Ways[slices.Index(p.Peers, coordinator)].Group.ID
+		}
+		switch {
+		case s == nil:
+			w.startShare(ctx, m, p, coordinator, group, take)
+		case !wanted || s.group != group || s.coordinator != coordinator || !s.model.servedAs(m.Model):
+			if c := v.peer[s.coordinator]; c == nil || !c.alive() {
+				s.stopNow() // Nobody is there whose requests could finish.
+			} else {
+				s.cancel() // The next look finds it gone, and starts the other one.
+			}
+		default:
+			s.model, s.order = m.Model, p.version
+			if s.fence != p.fence() {
+				s.fence = p.fence()
+				renewed = append(renewed, s)
+			}
+		}
+	}
+	for uid, s := range w.shares {
+		if v.model[uid] == nil {
+			s.cancel()
+		}
+	}
+	return renewed
+}
+
+func (w *worker) startShare(ctx context.Context, m *modelView, p placementView, coordinator, group string, take ways.Share) {
+	ctx, cancel := context.WithCancel(ctx)
+	s := &share{
+		uid: m.uid, name: m.shown, coordinator: coordinator, group: group, take: take, model: m.Model, evict: p.Evict, order: p.version, fence: p.fence(),
+		conns: map[net.Conn]bool{}, cancel: cancel, cut: make(chan struct{}),
+	}
+	s.take.Parts = slices.Clone(take.Parts)
+	w.shares[m.uid] = s
+	w.wait.Go(func() {
+		defer cancel()
+		w.liveShare(ctx, s)
+		w.mu.Lock()
+		delete(w.shares, s.uid)
+		w.mu.Unlock()
+		w.s.wake()
+	})
+}
+
+// stopNow ends a share and its connections at once; worker.mu is held.
+func (s *share) stopNow() {
+	select {
+	case <-s.cut:
+	default:
+		close(s.cut)
+	}
+	s.cancel()
+}
+
+// liveShare is the whole life of a share: it returns when nothing of it is left.
+func (w *worker) liveShare(ctx context.Context, s *share) {
+	err := w.serveShare(ctx, s)
+	if err != nil && ctx.Err() == nil {
+		state := StateFailed
+		if refusal(ReasonOf(err)) {
+			state = StateRefused
+		}
+		w.s.log.Warn("share "+state, "model", s.name, "error", err)
+		w.mu.Lock()
+		s.failed = true
+		w.mu.Unlock()
+		w.tellShare(s, Share{State: state, Reason: string(ReasonOf(err)), Message: err.Error()})
+		<-ctx.Done() // Until the leader orders something else.
+	}
+	w.withdrawShare(s)
+}
+
+// serveShare takes layers until ctx ends (nil), or the rpc-server does.
+func (w *worker) serveShare(ctx context.Context, s *share) error {
+	if w.s.Engine == nil {
+		return Errorf(NoEngine, "%s", w.s.NoEngine)
+	}
+	if err := w.reserveShare(s); err != nil {
+		return err
+	}
+	defer w.freeShare(s)
+	w.s.advert.again()
+	w.tellShare(s, Share{State: StateLoading, Stage: StageFetching})
+	keys, err := w.tensorsFor(ctx, s)
+	if err != nil {
+		return err
+	}
+	launch := ShareLaunch{UID: s.uid, Parts: s.take.Parts, Threads: 1, Env: w.modelOfShare(s).Env, Started: func(pid int) { s.pid.Store(int64(pid)) }}
+	if s.onCPU() {
+		launch.Threads = max(1, w.s.CoresLent)
+	}
+	if w.s.Tensors != nil {
+		launch.Tensors = w.s.Tensors.Dir()
+		release, missing := w.s.Tensors.Lease(keys)
+		defer release()
+		if len(missing) > 0 {
+			return Errorf(FileChanged, "tensors of its layers were deleted meanwhile")
+		}
+	}
+	if err := w.s.CheckEnv(launch.Env); err != nil {
+		return err
+	}
+	w.tellShare(s, Share{State: StateLoading, Stage: StageStarting})
+	server, err := w.s.Engine.StartShare(ctx, launch)
+	if err != nil {
+		return err
+	}
+	w.mu.Lock()
+	s.server = server
+	w.mu.Unlock()
+	w.tellShare(s, Share{State: StateReady})
+	w.s.log.Info("layers taken", "model", s.name, "from", s.take.From, "layers", s.take.Layers(), "coordinator", s.coordinator)
+	err = w.watchShare(ctx, s, server)
+	w.closeShare(s, err == nil)
+	stop, cancel := context.WithTimeout(context.Background(), cutTime)
+	defer cancel()
+	_ = server.Stop(stop) // What there was to say is said by its end.
+	return err
+}
+
+// watchShare looks after an rpc-server until its share is over.
+func (w *worker) watchShare(ctx context.Context, s *share, server ShareProcess) error {
+	tick := time.NewTicker(memoryEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-server.Done():
+			return &Error{Why: EngineFailed, Message: fmt.Sprintf("the rpc-server ended: %v", server.Err()), Err: server.Err()}
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+			w.weighShare(s, server)
+		}
+	}
+}
+
+// weighShare counts what an rpc-server takes where that is more than is reserved for it.
+func (w *worker) weighShare(s *share, server ShareProcess) {
+	u, err := server.Usage()
+	if err != nil {
+		return // It has ended, or this system does not tell.
+	}
+	s.private.Store(u.Private)
+	has := w.s.ledger.Of(s.reservation())
+	if has != nil && u.RSS > has[ways.HostID] {
+		has[ways.HostID] = u.RSS
+		w.s.ledger.Adjust(s.reservation(), has)
+		w.s.advert.again()
+	}
+}
+
+// closeShare lets nothing in any more and ends what runs: with patience once the
+// coordinator's engine is done with it, or is gone.
+func (w *worker) closeShare(s *share, patience bool) {
+	w.mu.Lock()
+	s.server = nil
+	idle := make(chan struct{})
+	if s.idle = idle; len(s.conns) == 0 {
+		close(idle)
+		s.idle = nil
+	}
+	w.mu.Unlock()
+	if patience {
+		w.tellShare(s, Share{State: StateDraining})
+		drained := time.NewTimer(drainTime)
+		select {
+		case <-idle:
+		case <-s.cut:
+		case <-drained.C:
+		}
+		drained.Stop()
+	}
+	w.mu.Lock()
+	conns := s.conns
+	s.conns = map[net.Conn]bool{}
+	w.mu.Unlock()
+	for c := range conns {
+		_ = c.Close()
+	}
+}
+
+// reserveShare takes the memory of a share, by this peer's own reckoning and no less
+// than the order says.
+func (w *worker) reserveShare(s *share) error {
+	w.reserving.Lock()
+	defer w.reserving.Unlock()
+	cost, ok := ways.Of(w.modelOfShare(s).shape()).Share(s.take.From, s.take.Parts)
+	if !ok {
+		return Errorf(NotAllowed, "it was ordered to take layers that are none of this model's")
+	}
+	for device := range cost {
+		if device != ways.HostID && !w.s.advert.lends(device) {
+			return Errorf(NoCapacity, "it was ordered to take layers on %q, which this peer does not lend", device)
+		}
+	}
+	for _, part := range s.take.Parts {
+		if _, known := cost[part.Device]; known {
+			cost[part.Device] = max(cost[part.Device], part.Bytes)
+		}
+	}
+	w.mu.Lock()
+	s.take.Parts = partsOf(cost, ways.Way{Parts: s.take.Parts})
+	w.mu.Unlock()
+	need := w.s.advert.booked(cost)
+	return w.take(need, s.evict, nil, s.name, func() error { return w.s.ledger.Reserve(s.reservation(), need) })
+}
+
+func (w *worker) freeShare(s *share) {
+	w.s.ledger.Release(s.reservation())
+	w.s.advert.again()
+}
+
+// onCPU says whether a share computes on the cores that are lent.
+func (s *share) onCPU() bool {
+	return slices.ContainsFunc(s.take.Parts, func(p ways.Part) bool { return p.Device == ways.HostID && p.Layers > 0 })
+}
+
+func (w *worker) modelOfShare(s *share) Model {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return s.model
+}
+
+// tensorsFor brings the tensors of a share here. Where this peer has the model's files
+// it takes them from there.
+func (w *worker) tensorsFor(ctx context.Context, s *share) ([]tensorcache.Key, error) {
+	if w.s.Tensors == nil {
+		return nil, nil
+	}
+	m := w.s.newView().model[s.uid]
+	if m == nil {
+		return nil, Errorf(NotFound, "the model is gone")
+	}
+	ctx, over := w.s.pulls.begin(ctx, m)
+	defer over()
+	keys, err := w.keysFor(ctx, s, m)
+	if err != nil {
+		return nil, err
+	}
+	told := time.Time{}
+	return keys, w.s.bringTensors(ctx, m, keys, func(done, total int64) {
+		if now := time.Now(); now.Sub(told) >= stageEvery {
+			told = now
+			w.tellShare(s, Share{State: StateLoading, Stage: StageFetching, Done: done, Total: total})
+		}
+	})
+}
+
+const (
+	// askKeysEvery is how often a coordinator is asked again that does not know the
+	// placement yet, or does not answer, and maxKeyAsks how often.
+	askKeysEvery = 200 * time.Millisecond
+	maxKeyAsks   = 50
+)
+
+func (w *worker) keysFor(ctx context.Context, s *share, m *modelView) ([]tensorcache.Key, error) {
+	if missing, err := w.s.missing(m); err == nil && len(missing) == 0 {
+		list, err := w.s.layouts.of(m.Model)
+		if err != nil {
+			return nil, err
+		}
+		var keys []tensorcache.Key
+		for _, t := range large(list, s.take.From, s.take.From+s.take.Layers()) {
+			keys = append(keys, tensorcache.Key{File: t.file.String(), Offset: t.Offset, Bytes: t.Bytes})
+		}
+		return keys, nil
+	}
+	coordinator, err := peer.Decode(s.coordinator)
+	if err != nil {
+		return nil, Errorf(PeerGone, "its coordinator is no peer")
+	}
+	for tries := 1; ; tries++ {
+		keys, err := w.s.askTensors(ctx, coordinator, m.Model, s.uid)
+		if err == nil || tries == maxKeyAsks {
+			return keys, err
+		}
+		again := time.NewTimer(askKeysEvery)
+		select {
+		case <-again.C:
+		case <-ctx.Done():
+			again.Stop()
+			return nil, err
+		}
+	}
+}
+
+// tellShare writes this peer's record of a share.
+func (w *worker) tellShare(s *share, state Share) {
+	state.Message = bounded(state.Message, maxSentence)
+	w.publishShare(s, func() { s.told = state })
+}
+
+func (w *worker) publishShare(s *share, change func()) {
+	s.telling.Lock()
+	defer s.telling.Unlock()
+	w.mu.Lock()
+	change()
+	state := s.told
+	state.Group, state.Epoch, state.Rank, state.From, state.Parts = s.group, s.fence.Epoch, s.fence.Rank, s.take.From, s.take.Parts
+	w.mu.Unlock()
+	if state.State == "" {
+		return
+	}
+	if err := w.s.Mesh.PutOwned(KindShare, pairID(w.s.self, s.uid), state); err != nil {
+		w.s.log.Error("share not published", "model", s.name, "error", err)
+	}
+}
+
+func (w *worker) withdrawShare(s *share) {
+	s.telling.Lock()
+	defer s.telling.Unlock()
+	w.mu.Lock()
+	s.told = Share{}
+	w.mu.Unlock()
+	if _, err := w.s.Mesh.Table().DeleteOwned(KindShare, pairID(w.s.self, s.uid)); err != nil {
+		w.s.log.Debug("share not withdrawn", "model", s.name, "error", err)
+	}
+}
+
+// AcceptShard connects the coordinator of a group to this peer's rpc-server: nobody but
+// the one that the placement names, under the fence that is obeyed, and for the
+// formation that the rpc-server was started for.
+func (s *Scheduler) AcceptShard(ctx context.Context, from peer.ID, call p2p.ShardCall) (net.Conn, error) {
+	w := s.work
+	w.mu.Lock()
+	sh := w.shares[call.UID]
+	var server ShareProcess
+	err := error(nil)
+	switch {
+	case sh == nil:
+		err = Errorf(Superseded, "this peer takes no layers of that model (now)")
+	case sh.coordinator != from.String():
+		err = Errorf(NotAllowed, "another peer coordinates that model")
+	case sh.group != call.Group || sh.fence != leadership.Fence{Epoch: call.Epoch, Rank: call.Rank}:
+		err = Errorf(Superseded, "this peer goes by another placement of that model")
+	case sh.server == nil:
+		err = Errorf(Superseded, "its rpc-server is not ready")
+	default:
+		server = sh.server
+	}
+	w.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	c, err := server.Dial(ctx)
+	if err != nil {
+		return nil, Errorf(EngineFailed, "the rpc-server cannot be reached: %w", err)
+	}
+	conn := &shareConn{Conn: c, w: w, share: sh}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if sh.server != server { // It ended meanwhile.
+		_ = c.Close()
+		return nil, Errorf(Superseded, "the layers were given back")
+	}
+	sh.conns[conn] = true
+	return conn, nil
+}
+
+// shareConn is a connection to an rpc-server, which its share knows of.
+type shareConn struct {
+	net.Conn
+	w     *worker
+	share *share
+	once  sync.Once
+}
+
+// CloseWrite passes on that the coordinator has said all.
+func (c *shareConn) CloseWrite() error {
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return c.Close()
+}
+
+func (c *shareConn) Close() error {
+	c.once.Do(func() {
+		c.w.mu.Lock()
+		defer c.w.mu.Unlock()
+		if delete(c.share.conns, c); len(c.share.conns) == 0 && c.share.idle != nil {
+			close(c.share.idle)
+			c.share.idle = nil
+		}
+	})
+	return c.Conn.Close()
+}

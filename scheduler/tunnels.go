@@ -1,0 +1,271 @@
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/peer"
+
+	"relay/p2p"
+	"relay/p2p/tunnel"
+	"relay/scheduler/ways"
+)
+
+// tunnels are the ways of a coordinator's engine to its workers: each connection that
+// the engine opens becomes one stream. The engine has no patience limits of its own,
+// and aborts where a connection breaks; so it is this peer that breaks them when a
+// worker is not to be heard any more.
+type tunnels struct {
+	w      *worker
+	r      *run
+	group  *ways.Group
+	meters []tunnel.Meter // By share.
+	ctx    context.Context
+	end    context.CancelFunc
+
+	mu    sync.Mutex
+	conns map[net.Conn]bool // Of the engine.
+	fault error             // Why the engine has lost, or is to lose, a worker.
+	over  bool              // The engine ends by itself.
+}
+
+const (
+	// openTime bounds the opening of one stream, and openEvery is how soon one is tried
+	// again whose worker does not know the placement yet.
+	openTime  = 10 * time.Second
+	openEvery = 50 * time.Millisecond
+)
+
+func newTunnels(w *worker, r *run, group *ways.Group) *tunnels {
+	ctx, end := context.WithCancel(context.Background())
+	return &tunnels{w: w, r: r, group: group, meters: make([]tunnel.Meter, len(group.Shares)), ctx: ctx, end: end, conns: map[net.Conn]bool{}}
+}
+
+// connect joins a connection of the engine with a stream to a worker, until either
+// ends.
+func (t *tunnels) connect(share int, c net.Conn) {
+	if !t.enter(c) {
+		_ = c.Close()
+		return
+	}
+	defer t.leave(c)
+	stream, err := t.open(share)
+	if err != nil {
+		t.blame(share, err)
+		t.reset(c)
+		return
+	}
+	var first atomic.Int32 // Which side ended first: 1 is the engine, 2 the worker.
+	near := &end{c, func() { first.CompareAndSwap(0, 1) }}
+	far := &end{stream, func() { first.CompareAndSwap(0, 2) }}
+	_ = tunnel.Join(near, far, &t.meters[share]) // Both are closed; who ended it is what matters.
+	if first.Load() == 2 {
+		t.blame(share, errors.New("the connection to its rpc-server broke"))
+	}
+}
+
+// open opens a stream to a worker under the fence that is obeyed now.
+func (t *tunnels) open(share int) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(t.ctx, openTime)
+	defer cancel()
+	to, err := peer.Decode(t.group.Shares[share].Peer)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		t.w.mu.Lock()
+		fence := t.r.fence
+		t.w.mu.Unlock()
+		stream, err := t.w.s.Mesh.OpenShard(ctx, to, p2p.ShardCall{UID: t.r.uid, Group: t.group.ID, Epoch: fence.Epoch, Rank: fence.Rank})
+		if err == nil || !errors.Is(err, p2p.ErrShardStale) {
+			return stream, err
+		}
+		again := time.NewTimer(openEvery)
+		select {
+		case <-again.C:
+		case <-ctx.Done():
+			again.Stop()
+			return nil, err
+		}
+	}
+}
+
+func (t *tunnels) enter(c net.Conn) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.fault != nil || t.over {
+		return false
+	}
+	t.conns[c] = true
+	return true
+}
+
+func (t *tunnels) leave(c net.Conn) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.conns, c)
+}
+
+// blame notes that a worker was lost.
+func (t *tunnels) blame(share int, why error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.fault == nil && !t.over {
+		t.fault = t.lost(share, why)
+	}
+}
+
+func (t *tunnels) lost(share int, why error) error {
+	name := t.w.s.nameOf(t.group.Shares[share].Peer)
+	return &Error{Why: PeerGone, Retry: RetryLater, Message: name + ", which has layers of it, was lost: " + why.Error(), Err: why}
+}
+
+// cut breaks the connections of the engine, which then ends: a worker is not to be
+// heard any more.
+func (t *tunnels) cut(share int, why error) {
+	t.mu.Lock()
+	if t.fault != nil || t.over {
+		t.mu.Unlock()
+		return
+	}
+	t.fault = t.lost(share, why)
+	conns := t.conns
+	t.conns = map[net.Conn]bool{}
+	t.mu.Unlock()
+	t.end()
+	for c := range conns {
+		t.reset(c)
+	}
+}
+
+// reset breaks a connection so that the other side notices at once.
+func (t *tunnels) reset(c net.Conn) {
+	if tcp, ok := c.(interface{ SetLinger(int) error }); ok {
+		_ = tcp.SetLinger(0) // It is closed in any case.
+	}
+	_ = c.Close()
+}
+
+// close is for an engine that ends, or has ended: nothing is anybody's fault any more.
+// It returns whose it was that it has.
+func (t *tunnels) close() error {
+	if t == nil {
+		return nil
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.over = true
+	t.end()
+	return t.fault
+}
+
+// faultOf is whose fault it was that an engine did not start, nil where it did; nothing
+// of it is left then.
+func (t *tunnels) faultOf(err error) error {
+	if err == nil {
+		return nil
+	}
+	return t.close()
+}
+
+// turns are the round trips to all workers so far.
+func (t *tunnels) turns() (n uint64) {
+	for i := range t.meters {
+		_, _, turns := t.meters[i].Read()
+		n += turns
+	}
+	return n
+}
+
+// end is one end of a tunnel, which notes that it ended.
+type end struct {
+	net.Conn
+	ended func()
+}
+
+func (e *end) Read(p []byte) (int, error) {
+	n, err := e.Conn.Read(p)
+	if err != nil {
+		e.ended()
+	}
+	return n, err
+}
+
+func (e *end) CloseWrite() error {
+	if half, ok := e.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return e.Close()
+}
+
+// judgeGroups breaks the engines of this peer whose workers are not to be heard.
+func (w *worker) judgeGroups(v *view) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for e := range w.engines {
+		if e.tunnels == nil {
+			continue
+		}
+		for i, s := range e.tunnels.group.Shares {
+			if p := v.peer[s.Peer]; p == nil || !p.alive() {
+				e.tunnels.cut(i, errors.New("it does not answer any more"))
+			}
+		}
+	}
+}
+
+// gather waits until all workers of a group have taken their layers.
+func (w *worker) gather(ctx context.Context, r *run, e *engine) error {
+	patience := time.NewTimer(w.modelOf(r).budget())
+	defer patience.Stop()
+	told := ""
+	for {
+		v, changed := w.s.latest()
+		missing := v.ungathered(r.uid, e.way.Group)
+		if missing == "" {
+			return nil
+		}
+		if missing != told {
+			told = missing
+			w.tell(r, Replica{State: StateLoading, Stage: StageGathering, Parts: e.way.Parts, Message: missing})
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-patience.C:
+			return Errorf(PeerGone, "its workers were not ready in time: %s", missing)
+		}
+	}
+}
+
+// ungathered says which workers of a group are not ready yet, "" where all are.
+func (v *view) ungathered(uid string, g *ways.Group) string {
+	text := ""
+	for _, share := range g.Shares {
+		name, state := share.Peer, "has not heard of it yet"
+		if p := v.peer[share.Peer]; p != nil {
+			name = p.Name
+		}
+		if s := v.shareState(share.Peer, uid); s != nil && s.Group == g.ID {
+			if s.State == StateReady {
+				continue
+			}
+			if state = s.State; s.Stage != "" {
+				state = s.Stage
+			}
+		}
+		if text != "" {
+			text += ", "
+		}
+		text += name + " " + state
+	}
+	if text != "" {
+		text = "it waits for its workers: " + text
+	}
+	return text
+}
