@@ -24,6 +24,9 @@ type Shape struct {
 	// Host is the host memory that the process takes wherever it computes:
 	// program, vocabulary, projector, prompt cache.
 	Host uint64 `cbor:"8,keyasint"`
+	// Largest is the largest single tensor of the layers: a worker of a group holds one
+	// of them twice while it loads. 0 is not known, as in older records.
+	Largest uint64 `cbor:"9,keyasint,omitempty"`
 }
 
 // Layers is a run of layers that are alike.
