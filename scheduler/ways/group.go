@@ -42,20 +42,3 @@ func (g *Group) Share(peer string) (Share, bool) {
 	}
 	return Share{}, false
 }
-
-// First is how many of the first layers a way has in host memory, the output layer
-// not counted: where a way of the kind Shards uses no GPU of its own that is there, too.
-func (w *Way) First() int { return 0 }
-
-// Share is the memory that a worker's share takes, in bytes by device: the layers from
-// one on, as they lie on its parts. What the parts say of bytes counts for nothing. ok
-// is false for what is no share of this model.
-func (p *Pieces) Share(from int, parts []Part) (need map[string]uint64, ok bool) { return nil, false }
-
-// Together is a way of the kind Shards with the speeds that are predicted of it now.
-// worker is the machine of a worker, nil where it is not known, and how many seconds a
-// token waits for the network on its account. The speeds are 0 where that is no way of
-// this shape on those machines.
-func (p *Pieces) Together(coordinator *Machine, w Way, worker func(peer string) (m *Machine, wait float64)) Way {
-	return w
-}

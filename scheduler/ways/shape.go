@@ -54,6 +54,9 @@ func (s Shape) Check() error {
 	if len(s.Layers) > maxRuns {
 		return fmt.Errorf("a shape of more than %d runs of layers", maxRuns)
 	}
+	if s.Largest > maxBytes {
+		return fmt.Errorf("a shape with a tensor of more than %d bytes", uint64(maxBytes))
+	}
 	if s.Used < 0 || s.Used > s.Experts {
 		return errors.New("a shape that uses more experts than it has")
 	}
