@@ -1,6 +1,11 @@
 package placement
 
-import "relay/scheduler/ways"
+import (
+	"time"
+
+	"relay/scheduler/shards"
+	"relay/scheduler/ways"
+)
 
 // The reasons for which a peer or a model is passed over; they are reasons of
 // the closed list in scheduler, which imports this package.
@@ -85,6 +90,14 @@ type Peer struct {
 	DiskFree  uint64
 	DiskKnown bool
 	FetchRate float64
+	// Build is its engine, for groups: peers of another one are in none with it. Without
+	// an RPC version it is in none.
+	Build shards.Build
+	// RTT are its round trips to other peers, by id, as it measured them.
+	RTT map[string]time.Duration
+	// Own is the memory that it has reserved for this model already, in bytes by device:
+	// for another group of the model that is free.
+	Own map[string]uint64
 }
 
 // Order is one whole replica: which peer runs it, and which way. Fetch: it does

@@ -85,7 +85,7 @@ func may(d ways.Device, v ways.Verdict) uint64 {
 }
 
 func TestLadders(t *testing.T) {
-	kinds := []ways.Kind{ways.OneGPU, ways.GPUs, ways.Hybrid, ways.Shards, ways.CPU}
+	kinds := []ways.Kind{ways.OneGPU, ways.GPUs, ways.Hybrid, ways.CPU}
 	rapid.Check(t, func(t *rapid.T) {
 		s, m := anyShape(t), anyMachine(t)
 		if err := s.Check(); err != nil {
@@ -110,10 +110,7 @@ func TestLadders(t *testing.T) {
 		}
 		for i, r := range rungs {
 			fits := r.Verdict < ways.Later
-			if r.Kind != kinds[i] || r.Text == "" || fits != (r.Reason == "") && r.Kind != ways.Shards {
-				t.Fatalf("%+v", r)
-			}
-			if r.Kind == ways.Shards && (r.Verdict != ways.Never || r.Text != "not yet") {
+			if r.Kind != kinds[i] || r.Text == "" || fits != (r.Reason == "") {
 				t.Fatalf("%+v", r)
 			}
 			if r.Verdict == ways.Never {
@@ -266,8 +263,8 @@ func TestSumsDecide(t *testing.T) {
 		if one != (rungs[0].Verdict == ways.Fits) {
 			t.Fatalf("%v: %+v", one, rungs[0])
 		}
-		if cpu := ram >= max(1, s.CPU()); cpu != (rungs[4].Verdict == ways.Fits) {
-			t.Fatalf("%v: %+v", cpu, rungs[4])
+		if cpu := ram >= max(1, s.CPU()); cpu != (rungs[3].Verdict == ways.Fits) {
+			t.Fatalf("%v: %+v", cpu, rungs[3])
 		}
 	})
 }

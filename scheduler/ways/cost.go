@@ -3,13 +3,16 @@ package ways
 // Cost is the memory that a way takes of a model, in bytes by device, worked out from
 // the layers that are on each: what the way itself says of bytes counts for nothing.
 // ok is false for what is no way of this model: a kind that nobody runs, or layers
-// that do not add up.
+// that do not add up. Of a way of the kind Shards it is the coordinator's own part.
 func (p *Pieces) Cost(w Way) (need map[string]uint64, ok bool) {
 	if p.err != nil || w.CPUExperts < 0 || w.CPUExperts > p.n {
 		return nil, false
 	}
 	if w.Kind == CPU { // However its layers are counted: older leaders do not say.
 		return map[string]uint64{HostID: p.cpu}, true
+	}
+	if w.Kind == Shards {
+		return p.coordinated(&w)
 	}
 	if w.Kind != OneGPU && w.Kind != GPUs && w.Kind != Hybrid {
 		return nil, false

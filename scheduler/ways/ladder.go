@@ -10,10 +10,11 @@ import (
 // scheduler.
 const noCapacity = "no_capacity"
 
-// kinds are the rungs in their order.
-var kinds = [...]Kind{OneGPU, GPUs, Hybrid, Shards, CPU}
+// kinds are the rungs that one machine has by itself, in their order.
+var kinds = [...]Kind{OneGPU, GPUs, Hybrid, CPU}
 
-// Ladder is all five rungs, always, in the order of the ladder.
+// Ladder is all rungs that one machine has by itself, always, in the order of the
+// ladder. Shards is none of them: that takes several.
 func Ladder(s Shape, m Machine) []Rung { return Of(s).Ladder(&m) }
 
 // Best is the fastest way by predicted decode, and the upper one on the ladder
@@ -36,12 +37,9 @@ func (p *Pieces) Ladder(m *Machine) []Rung {
 		case Evicts:
 			r = Unloading(r.Way)
 		default:
-			r.Text = p.why(&r, m)
-			if k != Shards {
-				r.Reason = noCapacity
-			}
+			r.Reason, r.Text = noCapacity, p.why(&r, m)
 		}
-		if b := m.block(k); b != nil && r.Verdict != Never {
+		if b := m.Block(k); b != nil && r.Verdict != Never {
 			r.Verdict, r.Reason, r.Text = Later, b.Reason, cmp.Or(b.Text, "it failed there")
 			if b.Parked {
 				r.Verdict = Never
@@ -76,7 +74,7 @@ func (p *Pieces) best(m *Machine, least, worst Verdict) (Way, Verdict, bool) {
 	var parts []Part
 	verdict, found := Never, false
 	for _, k := range kinds {
-		if len(m.GPUs) == 0 && k != CPU || m.block(k) != nil || found && !p.mayBeat(&best, k, m) {
+		if len(m.GPUs) == 0 && k != CPU || m.Block(k) != nil || found && !p.mayBeat(&best, k, m) {
 			continue
 		}
 		w, v, ok := p.lowest(k, m, least, worst)
@@ -100,7 +98,7 @@ func (p *Pieces) Blocked(m *Machine) (why Block, ok bool) {
 		if _, _, could := p.lowest(k, m, Fits, Later); !could {
 			continue
 		}
-		b := m.block(k)
+		b := m.Block(k)
 		if b == nil {
 			return Block{}, false
 		}
@@ -160,8 +158,6 @@ func takes(w *Way) string {
 // is named: those of a way that would fit later, else the roomiest.
 func (p *Pieces) why(r *Rung, m *Machine) string {
 	switch {
-	case r.Kind == Shards:
-		return "not yet"
 	case p.err != nil:
 		return "what it takes is not known: " + p.err.Error()
 	case r.Verdict == Later:
@@ -247,11 +243,11 @@ func (p *Pieces) whyNever(k Kind, m *Machine) string {
 			return fmt.Sprintf("needs %s, %s lend %s in all", AtLeast(need), List(gpuIDs(m, known)), AtMost(lent))
 		}
 		ram += shared(p.onGPU(0, p.n+1, 0) + 2*p.shape.Compute)
-		if _, ok := m.Host.room(Later); ok && ram <= m.Host.Lent {
+		if _, ok := m.Host.Room(Later); ok && ram <= m.Host.Lent {
 			return fmt.Sprintf("needs %s, which whole layers do not share out over the %s that %s lend", AtLeast(need), AtMost(lent), List(gpuIDs(m, known)))
 		}
 	case Hybrid:
-		lent, _ := m.Host.room(Later)
+		lent, _ := m.Host.Room(Later)
 		p.byRoom(m, Later, lent)
 		if p.depth() == 0 {
 			return "it has no layers to leave in RAM"

@@ -5,9 +5,9 @@ import (
 	"slices"
 )
 
-// room is what a device has for a way of that verdict; ok is false where it may
-// not be used.
-func (d *Device) room(v Verdict) (bytes uint64, ok bool) {
+// Room is what a device has for a way of that verdict, in bytes; ok is false where it
+// may not be used.
+func (d *Device) Room(v Verdict) (bytes uint64, ok bool) {
 	switch {
 	case !d.Known || d.Lent == 0 || d.Busy != "" && v < Later:
 		return 0, false
@@ -22,7 +22,7 @@ func (d *Device) room(v Verdict) (bytes uint64, ok bool) {
 // try lays a model out as one kind of way within what the devices have for that
 // verdict. The parts of the way are good until the next try.
 func (p *Pieces) try(k Kind, m *Machine, v Verdict) (Way, bool) {
-	ram, ok := m.Host.room(v)
+	ram, ok := m.Host.Room(v)
 	if !ok || p.err != nil {
 		return Way{}, false
 	}
@@ -67,7 +67,7 @@ func (p *Pieces) oneGPU(m *Machine, v Verdict, ram uint64) (Way, bool) {
 	}
 	best, bestRoom, speed := -1, uint64(0), 0.0
 	for i := range m.GPUs {
-		room, ok := m.GPUs[i].room(v)
+		room, ok := m.GPUs[i].Room(v)
 		if !ok {
 			continue
 		}
@@ -150,7 +150,7 @@ func (p *Pieces) deepest(m *Machine, k int, ram uint64) (Way, bool) {
 func (p *Pieces) byRoom(m *Machine, v Verdict, ram uint64) {
 	p.ram, p.order, p.room, p.unified = ram, p.order[:0], p.room[:0], p.unified[:0]
 	for i := range m.GPUs {
-		room, ok := m.GPUs[i].room(v)
+		room, ok := m.GPUs[i].Room(v)
 		p.room = append(p.room, room)
 		p.unified = append(p.unified, m.GPUs[i].Unified)
 		if ok && room > p.shape.Compute {
@@ -378,8 +378,12 @@ func (p *Pieces) Decode(m *Machine, w *Way) float64 { return p.Predicted(m, *w).
 
 // Predicted is a way that was laid out before with the speeds that are predicted of it
 // now, those that were measured where the same split was seen; they are 0 where it is
-// none of this shape on that machine.
+// none of this shape on that machine. One machine says nothing about a group: a way of
+// the kind Shards keeps its speeds (Together).
 func (p *Pieces) Predicted(m *Machine, w Way) Way {
+	if w.Kind == Shards {
+		return w
+	}
 	now := p.again(m, &w)
 	w.Decode, w.Prefill, w.Guessed = now.Decode, now.Prefill, now.Guessed
 	return w

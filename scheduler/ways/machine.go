@@ -47,9 +47,9 @@ type Block struct {
 	Reason, Text string
 }
 
-// block is what keeps a kind from being tried, the hardest of several; nil where
+// Block is what keeps a kind from being tried, the hardest of several; nil where
 // nothing does.
-func (m *Machine) block(k Kind) (block *Block) {
+func (m *Machine) Block(k Kind) (block *Block) {
 	for i := range m.Blocked {
 		if b := &m.Blocked[i]; b.Kind == k && (block == nil || b.Parked && !block.Parked) {
 			block = b

@@ -24,6 +24,9 @@ type Shape struct {
 	// Host is the host memory that the process takes wherever it computes:
 	// program, vocabulary, projector, prompt cache.
 	Host uint64 `cbor:"8,keyasint"`
+	// Largest is the largest single tensor of the layers: a worker of a group holds one
+	// of them twice while it loads. 0 is not known, as in older records.
+	Largest uint64 `cbor:"9,keyasint,omitempty"`
 }
 
 // Layers is a run of layers that are alike.
@@ -50,6 +53,9 @@ const (
 func (s Shape) Check() error {
 	if len(s.Layers) > maxRuns {
 		return fmt.Errorf("a shape of more than %d runs of layers", maxRuns)
+	}
+	if s.Largest > maxBytes {
+		return fmt.Errorf("a shape with a tensor of more than %d bytes", uint64(maxBytes))
 	}
 	if s.Used < 0 || s.Used > s.Experts {
 		return errors.New("a shape that uses more experts than it has")

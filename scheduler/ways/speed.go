@@ -26,6 +26,13 @@ const alike = 1.1
 // within 10 % are none.
 func Faster(a, b float64) bool { return a > b*alike }
 
+// Rate is how many bytes of weights a device of the machine works through per second
+// when it writes.
+func (m *Machine) Rate(d *Device) float64 {
+	decode, _, _ := rates(m, d)
+	return decode
+}
+
 // rates are the bytes of weights that a device of a machine works through per
 // second.
 func rates(m *Machine, d *Device) (decode, prefill float64, guessed bool) {

@@ -150,7 +150,7 @@ func TestLadder(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			rungs := ways.Ladder(tc.s, tc.m)
-			for i, want := range []string{tc.gpu, tc.gpus, tc.hybrid, "never: not yet", tc.onCPU} {
+			for i, want := range []string{tc.gpu, tc.gpus, tc.hybrid, tc.onCPU} {
 				got := fmt.Sprintf("%s: %s", rungs[i].Verdict, rungs[i].Text)
 				if rungs[i].Verdict == ways.Fits {
 					got = parts(rungs[i].Way)
