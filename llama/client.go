@@ -13,6 +13,8 @@ import (
 type client struct {
 	transport *http.Transport
 	key       string // for an engine on a port
+	// dial opens a new connection to the engine.
+	dial func(context.Context) (net.Conn, error)
 }
 
 // connections is how many connections a client opens at most, and how many
@@ -30,12 +32,14 @@ func newClient(at endpoint, slots int) *client {
 		network, address = "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(at.port))
 	}
 	dialer := &net.Dialer{Timeout: 5 * time.Second}
+	dial := at.dial
+	if dial == nil {
+		dial = func(ctx context.Context) (net.Conn, error) { return dialer.DialContext(ctx, network, address) }
+	}
 	return &client{
-		key: at.key,
+		key: at.key, dial: dial,
 		transport: &http.Transport{
-			DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-				return dialer.DialContext(ctx, network, address)
-			},
+			DialContext:         func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx) },
 			MaxConnsPerHost:     connections(slots),
 			MaxIdleConnsPerHost: connections(slots),
 			IdleConnTimeout:     3 * time.Second,

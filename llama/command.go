@@ -1,7 +1,9 @@
 package llama
 
 import (
+	"context"
 	"fmt"
+	"net"
 	"strconv"
 	"strings"
 
@@ -9,12 +11,14 @@ import (
 )
 
 // An endpoint is where an engine listens: on a socket, or where there are none
-// on a port of the loopback address, guarded by a key.
+// on a port of the loopback address, guarded by a key. In a network of the engine's
+// own there is a port without a key, which dial reaches.
 type endpoint struct {
 	socket  string
 	port    int
 	keyFile string
 	key     string
+	dial    func(context.Context) (net.Conn, error)
 }
 
 // checkpoints is how many states of sliding-window and recurrent memory a slot

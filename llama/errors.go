@@ -20,6 +20,9 @@ var (
 	ErrNoEngine = fault("no_engine", "no usable llama.cpp engine")
 	// ErrEngine: the engine did not start, died, or does not answer.
 	ErrEngine = fault("engine_failed", "the engine failed")
+	// ErrAborted: the engine ended itself by SIGABRT; it is an ErrEngine as well. That
+	// is what one with Remotes does whenever it loses one: not the model's fault.
+	ErrAborted = fault("engine_failed", "the engine aborted")
 	// ErrTimeout: the engine was not ready in its time.
 	ErrTimeout = fault("timeout", "the engine was not ready in time")
 	// ErrFile: a file of the model is gone, or is no file.

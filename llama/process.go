@@ -35,6 +35,7 @@ type Process struct {
 	journal *journal
 	log     *slog.Logger
 	place   socketPlace
+	guard   Guard         // the zero value for an engine without RPC
 	load    time.Duration // set before anybody sees the Process
 
 	cmd    *exec.Cmd
@@ -46,6 +47,7 @@ type Process struct {
 	stopping bool
 	pid      int
 	sandbox  SandboxStatus
+	readOnly bool  // whether its folder of tensors was proven so
 	last     event // the last that the shim told of an end
 	err      error // set before done is closed
 }
@@ -233,6 +235,13 @@ func (p *Process) PID() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.pid
+}
+
+// cached says whether an RPC server was started with its folder of tensors.
+func (p *Process) cached() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.readOnly
 }
 
 // LogTail is the last lines of the engine's log, oldest first. It never holds

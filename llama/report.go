@@ -23,6 +23,12 @@ type Report struct {
 	Load time.Duration
 	// Sandbox is what is in force around the process.
 	Sandbox SandboxStatus
+	// Remotes is the memory that the engine reserved on each of the spec's Remotes, in
+	// bytes. It is in Buffers too, under names such as "RPC0[127.0.0.1:9000]".
+	Remotes []uint64
+	// Guard says who else can reach the ports of an engine with Remotes; the zero value
+	// for one without.
+	Guard Guard
 }
 
 // Buffer is memory that an engine reserved on one device, in bytes.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"net"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -58,6 +59,19 @@ type Spec struct {
 	// CPUExperts is how many layers, counted from the first, keep their experts
 	// in host memory. It counts only with Devices.
 	CPUExperts int
+	// Remotes are the RPC servers that compute layers of the model, in the order of
+	// these layers: first what stays in host memory here, then Remotes, then Devices,
+	// then the output layer, on the last of Devices or in host memory. With Remotes,
+	// GPULayers is the sum of what goes to Remotes and Devices, the output layer
+	// counted also where there are no Devices, and Split has those of Devices, the
+	// output layer counted.
+	Remotes []Remote
+	// Connected is handed every connection that the engine opens to one of Remotes,
+	// by its index, in a goroutine of its own; c is a *net.TCPConn that it owns and
+	// closes. All are closed when the process is gone, and the process counts as gone
+	// when each call has returned: it must not wait for that itself. Required with
+	// Remotes.
+	Connected func(remote int, c net.Conn) `json:"-"`
 	// Args are further arguments from the model's record. They are checked
 	// against CheckArgs.
 	Args []string
@@ -87,7 +101,8 @@ type Spec struct {
 	// Logger gets the process's events; nil means none are logged.
 	Logger *slog.Logger
 
-	onPort bool // listen on a port although there are sockets: for tests
+	onPort    bool // listen on a port although there are sockets: for tests
+	unguarded bool // leave RPC ports without a guard although there is one: for tests
 }
 
 // Validate says which field makes no sense.
@@ -131,6 +146,9 @@ func (s Spec) Validate() error {
 	if err := s.checkSplit(); err != nil {
 		return err
 	}
+	if err := s.checkRemotes(); err != nil {
+		return err
+	}
 	if err := CheckEnv(s.Env); err != nil {
 		return err
 	}
@@ -152,7 +170,7 @@ func (s Spec) checkSplit() error {
 		}
 		sum += n
 	}
-	if len(s.Split) != len(s.Devices) || sum != s.GPULayers || sum == 0 {
+	if len(s.Split) != len(s.Devices) || sum != s.GPULayers-s.remoteLayers() || sum == 0 {
 		return fmt.Errorf("%w: %d layers on %d devices, split as %v", ErrSpec, s.GPULayers, len(s.Devices), s.Split)
 	}
 	return nil

@@ -9,7 +9,6 @@ import (
 	"math"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"time"
@@ -172,7 +171,7 @@ func (e Engine) launch(ctx context.Context, s Spec) (*Process, error) {
 		o.Remove = append(o.Remove, place.dir)
 		o.Policy.Write = append(o.Policy.Write, place.dir)
 	}
-	command, err := s.shim()
+	command, err := shimCommand(s.Shim)
 	if err != nil {
 		file.close()
 		return nil, err
@@ -186,23 +185,6 @@ func (e Engine) launch(ctx context.Context, s Spec) (*Process, error) {
 		s.Started(p.PID())
 	}
 	return p, nil
-}
-
-// shim is the command that becomes the shim.
-func (s Spec) shim() (*exec.Cmd, error) {
-	if len(s.Shim) > 0 {
-		return exec.Command(s.Shim[0], s.Shim[1:]...), nil
-	}
-	self, err := os.Executable()
-	if err != nil {
-		return nil, fmt.Errorf("%w: relay's own program cannot be found: %w", ErrEngine, err)
-	}
-	cmd := exec.Command(self, "engine-shim")
-	if runtime.GOOS == "linux" {
-		// This very program, also when another version lies in its place by now.
-		cmd.Path = "/proc/self/exe"
-	}
-	return cmd, nil
 }
 
 // endpoint decides where the engine of s listens.
