@@ -44,11 +44,19 @@ type machine struct {
 
 func newMachine(t testing.TB) *machine {
 	t.Helper()
-	key, _, err := NewIdentity()
+	m, err := bareMachine()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &machine{key: key, listen: []ma.Multiaddr{ma.StringCast("/ip4/127.0.0.1/tcp/0")}, storage: recordtest.NewMemory(), blocks: blockstore.NewBlockstore(dssync.MutexWrap(datastore.NewMapDatastore()))}
+	return m
+}
+
+func bareMachine() (*machine, error) {
+	key, _, err := NewIdentity()
+	if err != nil {
+		return nil, err
+	}
+	return &machine{key: key, listen: []ma.Multiaddr{ma.StringCast("/ip4/127.0.0.1/tcp/0")}, storage: recordtest.NewMemory(), blocks: blockstore.NewBlockstore(dssync.MutexWrap(datastore.NewMapDatastore()))}, nil
 }
 
 func testLog(t testing.TB, name string) *slog.Logger {

@@ -100,7 +100,7 @@ type Node struct {
 	links    *links
 	exchange *blockExchange
 	web      *web
-	shards   shards
+	shards   *shards
 
 	admitting sync.Mutex // Held while the uses of an invite are counted.
 
@@ -132,6 +132,7 @@ func New(o Options) (*Node, error) {
 	n.gossip = newGossip(n)
 	n.links = newLinks(n)
 	n.web = newWeb(n)
+	n.shards = newShards(n)
 	if o.Files != nil {
 		n.web.answer(ProtocolBlocks, newBlockServer(n).routes())
 	}
@@ -172,6 +173,7 @@ func (n *Node) assemble(h host.Host) error {
 	n.host.SetStreamHandler(ProtocolJoin, n.handleJoin)
 	n.host.SetStreamHandler(ProtocolSync, n.handleSync)
 	n.host.SetStreamHandler(ProtocolProbe, n.links.handleProbe)
+	n.host.SetStreamHandler(ProtocolShard, n.shards.handle)
 	h.Network().Notify(&network.NotifyBundle{
 		ConnectedF:    func(_ network.Network, c network.Conn) { n.connected(c) },
 		DisconnectedF: func(_ network.Network, c network.Conn) { n.disconnected(c) },

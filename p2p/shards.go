@@ -1,10 +1,39 @@
 package p2p
 
 import (
-	"context"
+	"fmt"
+	"io"
 	"net"
+	"strings"
+	"time"
 
-	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/libp2p/go-libp2p/core/network"
+
+	"relay/p2p/record"
+)
+
+const (
+	// maxShardCall bounds the first message on a shard stream, and maxShardName
+	// each name in it, in bytes.
+	maxShardCall = 1 << 10
+	maxShardName = 64
+	// shardCallPatience is how long that message may take to come, and
+	// shardPatience how long it may take to decide about it.
+	shardCallPatience = 5 * time.Second
+	shardPatience     = 10 * time.Second
+	// shardsPerPeer and shardsInAll bound the shard streams that stand at a time: an
+	// engine keeps one connection to a worker and opens a second one for moments,
+	// and a machine takes part in a few groups.
+	shardsPerPeer = 32
+	shardsInAll   = 128
+)
+
+// What a worker says of a shard stream, in one byte; its sentence follows where
+// it does not let the stream stand.
+const (
+	shardOpen    byte = 1
+	shardStale   byte = 2
+	shardRefused byte = 3
 )
 
 // ShardCall says which placement a coordinator asks a worker under: the first
@@ -19,27 +48,60 @@ type ShardCall struct {
 	Rank  uint64 `cbor:"4,keyasint,omitempty"`
 }
 
-// AcceptShard decides about a stream that the member from opened, which has trust
-// replicas, and connects to the engine's server for it. ctx ends with the node,
-// with the stream's patience, 10 s, and when from is no such member any more. An
-// error with the reason superseded tells the coordinator to try again soon, since
-// the two do not know the same placement yet; any other one refuses. Its text is
-// told to the coordinator, 512 bytes at most.
-type AcceptShard func(ctx context.Context, from peer.ID, call ShardCall) (net.Conn, error)
-
-// ServeShards sets who decides about shard streams; without it all are refused.
-// What it accepts is joined with the stream until either ends: then both are
-// closed at once. The one that decides may close the connection that it returned
-// at any time, which ends the stream. It must be called before Run.
-func (n *Node) ServeShards(accept AcceptShard) { n.shards.accept = accept }
-
-// OpenShard opens a stream to a worker under a placement: one for each connection
-// of the engine. It stands until either side closes it, the member is one no more,
-// or Run ends. The connection has CloseWrite. Errors wrap ErrPeerGone when the
-// worker cannot be reached, ErrShardStale when it does not know that placement
-// (yet), ErrShardRefused, each with the worker's sentence, or are ctx's own.
-func (n *Node) OpenShard(ctx context.Context, to peer.ID, call ShardCall) (net.Conn, error) {
-	return nil, ErrShardRefused
+func (c ShardCall) check() error {
+	for _, name := range []string{c.UID, c.Group} {
+		if name == "" || len(name) > maxShardName {
+			return fmt.Errorf("a shard stream names its model and its group in 1 to %d bytes each", maxShardName)
+		}
+	}
+	return nil
 }
 
-type shards struct{ accept AcceptShard }
+// readShardCall takes the first message on a shard stream.
+func readShardCall(r io.Reader) (c ShardCall, err error) {
+	data, err := readBytes(r, maxShardCall)
+	if err != nil {
+		return c, err
+	}
+	if err := record.Unmarshal(data, &c); err != nil {
+		return c, err
+	}
+	return c, c.check()
+}
+
+// writeShardAnswer says no to a shard stream, and why.
+func writeShardAnswer(w io.Writer, answer byte, why string) error {
+	_, err := w.Write(append([]byte{answer}, why[:min(len(why), maxSentence)]...))
+	return err
+}
+
+// readShardAnswer takes what a worker says of a shard stream. It reads no further
+// than that where the stream stands.
+func readShardAnswer(r io.Reader) error {
+	var answer [1]byte
+	if _, err := io.ReadFull(r, answer[:]); err != nil {
+		return err
+	}
+	var no error
+	switch answer[0] {
+	case shardOpen:
+		return nil
+	case shardStale:
+		no = ErrShardStale
+	case shardRefused:
+		no = ErrShardRefused
+	default:
+		return fmt.Errorf("%w: %d, of a shard stream", ErrBadAnswer, answer[0])
+	}
+	text, _ := io.ReadAll(io.LimitReader(r, maxSentence))
+	if said := printable(strings.ToValidUTF8(string(text), "")); said != "" {
+		return fmt.Errorf("%w: %s", no, said)
+	}
+	return no
+}
+
+// streamConn is a stream as a connection.
+type streamConn struct{ network.Stream }
+
+func (c streamConn) LocalAddr() net.Addr  { return streamAddr(c.Stream.Conn().LocalPeer()) }
+func (c streamConn) RemoteAddr() net.Addr { return streamAddr(c.Stream.Conn().RemotePeer()) }

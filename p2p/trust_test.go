@@ -121,6 +121,7 @@ func TestWhoMayOpenWhat(t *testing.T) {
 		"/relay/http/1":                     all,
 		"/relay/ctl/1":                      all,
 		"/relay/blocks/1":                   all[:2],
+		"/relay/shard/1":                    all[:1],
 		"/meshsub/1.2.0":                    all,
 		"/relay/abcdefghijklmnop/kad/1.0.0": all,
 		"/relay/abcdefghijklmnop/ipfs/bitswap/1.2.0":  all[:2],

@@ -9,9 +9,8 @@ type Meter struct {
 }
 
 // Read is what has gone through so far, at any time: the bytes from a to b, those
-// from b to a, and how often something was sent from a to b after something had
-// come from b to a, or first: where a asks and b answers, one turn is one round
-// trip.
+// from b to a, and how often something came from b to a after something had gone
+// from a to b: where a asks and b answers, one turn is one round trip.
 func (m *Meter) Read() (out, in, turns uint64) {
 	return m.out.Load(), m.in.Load(), m.turns.Load()
 }
