@@ -102,6 +102,8 @@ func underWayOf(m scheduler.ModelState, names map[string]string) (u underWay, mo
 	for _, r := range m.Replicas {
 		moves = moves || onTheWay(r)
 		switch {
+		case r.State == scheduler.StateLoading && r.Stage == scheduler.StageGathering && best < 4:
+			best, u = 4, underWay{phase: "gather", why: r.Message, total: -1}
 		case r.State == scheduler.StateLoading && r.Stage != scheduler.StageFetching && best < 4:
 			best, u = 4, underWay{phase: "start", why: names[r.Peer] + " starts its engine", total: -1}
 		case startsBeside(r) && best < 3:
@@ -141,9 +143,16 @@ func Ready(m scheduler.ModelState) (n int) {
 }
 
 // served waits until a replica serves.
-type served struct{}
+type served struct {
+	spread bool // On several peers.
+}
 
-func (served) there(_ context.Context, m *scheduler.ModelState) bool { return serves(*m) }
+func (w served) there(_ context.Context, m *scheduler.ModelState) bool {
+	if !w.spread {
+		return serves(*m)
+	}
+	return slices.ContainsFunc(m.Replicas, func(r scheduler.ReplicaState) bool { return r.State == scheduler.StateReady && len(r.Shares) > 0 })
+}
 
 func (served) refused(m scheduler.ModelState, still time.Duration, names map[string]string) error {
 	patience := nothingComes

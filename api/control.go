@@ -54,6 +54,8 @@ type ControlScheduler interface {
 	// of this one as a leader.
 	Act(ctx context.Context, name string, act scheduler.Act) (scheduler.Acted, error)
 	Obey(from peer.ID, uid string, act scheduler.Act) (text string, err error)
+	// TensorsOf says where the tensors of a worker's layers lie.
+	TensorsOf(from peer.ID, uid string) ([]scheduler.TensorAt, error)
 	// LastCopies names the models of which a peer has pulled the only whole copy
 	// within reach.
 	LastCopies(id string) []string

@@ -37,6 +37,8 @@ type WaitRequest struct {
 	// NoWait has it answered as soon as the leader has taken it up; else once the
 	// model serves, or every replica was restarted.
 	NoWait bool `json:"no_wait,omitempty"`
+	// Force has it loaded on several peers, also where one holds it or that is slow.
+	Force bool `json:"force,omitempty"`
 }
 
 func (c *Control) actAndWait(ctx context.Context, body io.Reader, act scheduler.Act, progress func(ProgressLine)) (scheduler.Acted, error) {
@@ -48,7 +50,10 @@ func (c *Control) actAndWait(ctx context.Context, body io.Reader, act scheduler.
 	if err != nil {
 		return scheduler.Acted{}, err
 	}
-	var until awaited = served{}
+	if act == scheduler.ActLoad && q.Force {
+		act = scheduler.ActSpread
+	}
+	var until awaited = served{spread: act == scheduler.ActSpread}
 	anew := newRestarted(c, before)
 	if act == scheduler.ActRestart {
 		until = anew
@@ -104,7 +109,7 @@ func (c *Control) obey(r *http.Request) (scheduler.ActAnswer, error) {
 	from, _ := p2p.RemotePeer(r.Context())
 	switch q.Act {
 	case scheduler.ActWant:
-	case scheduler.ActLoad, scheduler.ActUnload, scheduler.ActRestart, scheduler.ActRetry:
+	case scheduler.ActLoad, scheduler.ActSpread, scheduler.ActUnload, scheduler.ActRestart, scheduler.ActRetry:
 		if !c.isAdmin(from) {
 			return scheduler.ActAnswer{}, scheduler.Errorf(scheduler.NotAllowed, "only an admin's machine may have a model loaded, unloaded, restarted or tried again")
 		}

@@ -21,8 +21,8 @@ import (
 const maxPeerAnswer = 1 << 20
 
 // PeerHandler answers what other peers ask over streams: what this one's replicas
-// do, what is asked of the leader of a model, to take in the models that a new
-// member brings along, and, for admins' machines, to pull a model and to stop that.
+// do, what is asked of the leader of a model, where the tensors lie that a worker is to
+// have, to take in the models that a new member brings along, and, for admins' machines, to pull a model and to stop that.
 func (c *Control) PeerHandler() http.Handler {
 	mux := http.NewServeMux()
 	// Older releases ask for this.
@@ -31,6 +31,10 @@ func (c *Control) PeerHandler() http.Handler {
 		return append([]scheduler.Workload{}, c.Scheduler.Workload()...), nil
 	}))
 	mux.HandleFunc("POST /act", atOnce(c, c.obey))
+	mux.HandleFunc("GET /tensors", atOnce(c, func(r *http.Request) ([]scheduler.TensorAt, error) {
+		from, _ := p2p.RemotePeer(r.Context())
+		return c.Scheduler.TensorsOf(from, r.URL.Query().Get("uid"))
+	}))
 	mux.HandleFunc("POST /pull", c.ofAdmins(inLines(c, func(ctx context.Context, body io.Reader, progress func(ProgressLine)) (scheduler.Outcome, error) {
 		var q PullRequest
 		if err := decodePeerBody(body, &q); err != nil {

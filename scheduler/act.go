@@ -23,6 +23,9 @@ const (
 	// end; it is loaded again when it is asked for.
 	ActLoad   Act = "load"
 	ActUnload Act = "unload"
+	// ActSpread has it loaded now, on several peers, also where one holds it or that is
+	// slow; ActLoad and ActUnload end that.
+	ActSpread Act = "spread"
 	// ActRestart has its engines started anew, one after another, without a gap where
 	// there is room.
 	ActRestart Act = "restart"
@@ -143,7 +146,7 @@ func (s *Scheduler) Obey(from peer.ID, uid string, act Act) (string, error) {
 	}
 	ready := m.serves(v)
 	texts := map[Act]string{
-		ActWant: "it is to be loaded", ActLoad: "it is to be loaded", ActUnload: "it is unloaded once its requests are finished, and loaded again when somebody asks for it",
+		ActWant: "it is to be loaded", ActLoad: "it is to be loaded", ActSpread: "it is to be loaded on several peers", ActUnload: "it is unloaded once its requests are finished, and loaded again when somebody asks for it",
 		ActRestart: "its engines are started anew, one after another", ActRetry: "it is tried again where its engine failed",
 	}
 	text, ok := texts[act]
@@ -154,7 +157,7 @@ func (s *Scheduler) Obey(from peer.ID, uid string, act Act) (string, error) {
 		return "", Errorf(InvalidRequest, "model %q %s", m.shown, m.keptText())
 	case act == ActRetry && !s.failedSomewhere(v, m):
 		return "nothing of it failed anywhere: there is nothing to try again", nil
-	case act == ActLoad && ready:
+	case act == ActLoad && ready && !v.placements[uid].Spread:
 		return "it is loaded already", nil
 	case act == ActRestart && !ready:
 		return "", Errorf(InvalidRequest, "model %q does not run: there is nothing to restart", m.shown)

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"relay/p2p"
+	"relay/p2p/liveness"
 	"relay/scheduler/ways"
 )
 
@@ -70,13 +72,13 @@ func (a *advertiser) measure() error {
 	} else {
 		a.s.measuredDisk(diskFree, diskTotal)
 	}
-	evictable := a.s.work.evictable()
+	evictable, links := a.s.work.evictable(), a.s.Mesh.Peers()
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	next := Advert{
 		Total: total, Free: available, Cores: a.s.Cores, CoresLent: a.s.CoresLent, FetchRate: math.Round(a.fetchRate),
 		Settled: time.Since(a.s.started) >= settledAfter, Draining: a.draining,
-		DiskFree: diskFree, DiskTotal: diskTotal,
+		DiskFree: diskFree, DiskTotal: diskTotal, RTT: roundTrips(a.told.RTT, links),
 	}
 	lends := false
 	switch {
@@ -112,6 +114,33 @@ func (a *advertiser) measure() error {
 	next.Lent, next.Room = devices[len(devices)-1].Lent, devices[len(devices)-1].Room
 	a.current = next
 	return nil
+}
+
+const (
+	// nearRTT is below which it makes no difference how near a peer is.
+	nearRTT = 300 * time.Microsecond
+	// toldRTTs bounds the peers whose distance is told.
+	toldRTTs = 32
+)
+
+// roundTrips are this peer's distances to others, in microseconds by peer id. What was
+// told stands while the distance is neither half nor twice of it: it wobbles.
+func roundTrips(told map[string]uint64, peers []p2p.Peer) map[string]uint64 {
+	list := map[string]uint64{}
+	for _, p := range peers {
+		if p.Self || p.State != liveness.Alive || p.RTT < nearRTT || len(list) == toldRTTs {
+			continue
+		}
+		id, now := p.ID.String(), uint64(p.RTT.Microseconds())
+		if was := told[id]; was > 0 && now < 2*was && 2*now > was {
+			now = was
+		}
+		list[id] = min(now, maxRTT)
+	}
+	if len(list) == 0 {
+		return nil
+	}
+	return list
 }
 
 // share works out how much of each device is lent in all: what is free and what

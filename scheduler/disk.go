@@ -97,10 +97,10 @@ func (u DiskUse) Warnings() []string {
 }
 
 // tooFull says whether less is free than relay wants.
-func tooFull(free, total uint64) bool { return total > 0 && free < wantsFree(total) }
+func tooFull(free, total uint64) bool { return total > 0 && free < WantsFree(total) }
 
-// wantsFree is how much of a disk is to be free, in bytes.
-func wantsFree(total uint64) uint64 { return min(leastFree, total/leastShare) }
+// WantsFree is how much of a disk is to be free, in bytes.
+func WantsFree(total uint64) uint64 { return min(leastFree, total/leastShare) }
 
 // watchDisk makes room whenever the models' disk was measured as nearly full.
 func (s *Scheduler) watchDisk(ctx context.Context) error {
@@ -147,7 +147,7 @@ func (s *Scheduler) makeRoom(ctx context.Context) bool {
 	if err != nil || !tooFull(free, total) {
 		return true
 	}
-	want, began := 2*wantsFree(total), free
+	want, began := 2*WantsFree(total), free
 	result, err := s.free(ctx, freeOptions{
 		only: func(p Piece) bool {
 			return s.ModelsDir == "" || filepath.Dir(p.Path) == s.ModelsDir || filepath.Dir(filepath.Dir(p.Path)) == s.ModelsDir

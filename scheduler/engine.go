@@ -75,11 +75,55 @@ func (e *LlamaEngine) Start(ctx context.Context, l Launch) (Process, error) {
 			spec.GPULayers += p.Layers
 		}
 	}
+	if g := l.Way.Group; g != nil {
+		for _, share := range g.Shares {
+			var remote llama.Remote
+			for _, p := range share.Parts {
+				if p.Layers > 0 {
+					remote.Layers = append(remote.Layers, p.Layers)
+					spec.GPULayers += p.Layers
+				}
+			}
+			spec.Remotes = append(spec.Remotes, remote)
+		}
+		if len(spec.Devices) == 0 {
+			spec.GPULayers++ // The output layer, which is counted there and lies in host memory.
+		}
+		spec.Connected = l.Connected
+	}
 	p, err := e.Found.Start(ctx, spec)
 	if err != nil { // Whoever shows it names the model.
 		return nil, &Error{Why: ReasonOf(err), Message: strings.TrimPrefix(err.Error(), fmt.Sprintf("model %q: ", spec.Name)), Err: err}
 	}
 	return llamaProcess{p}, nil
+}
+
+// StartShare starts an rpc-server, and waits until it speaks its protocol.
+func (e *LlamaEngine) StartShare(ctx context.Context, l ShareLaunch) (ShareProcess, error) {
+	if err := checkUID(l.UID); err != nil { // It becomes the name of a folder.
+		return nil, err
+	}
+	spec := llama.RPCSpec{
+		Name: l.UID, Threads: l.Threads, Tensors: l.Tensors, Env: l.Env, Started: l.Started,
+		RunDir: filepath.Join(e.RunDir, l.UID+"-share"), CacheDir: e.CacheDir, Sandbox: e.Sandbox, Logger: e.Log,
+	}
+	for _, p := range l.Parts {
+		if p.Layers > 0 {
+			spec.Devices = append(spec.Devices, p.Device)
+		}
+	}
+	p, err := e.Found.StartRPC(ctx, spec)
+	if err != nil {
+		return nil, &Error{Why: ReasonOf(err), Message: strings.TrimPrefix(err.Error(), fmt.Sprintf("model %q: ", spec.Name)), Err: err}
+	}
+	return shareProcess{p}, nil
+}
+
+type shareProcess struct{ *llama.RPCServer }
+
+func (p shareProcess) Usage() (Usage, error) {
+	u, err := p.RPCServer.Usage()
+	return Usage(u), err
 }
 
 type llamaProcess struct{ *llama.Process }
@@ -122,12 +166,19 @@ func ReadGGUF(path string) (Header, error) {
 			shape, err := h.Shape(gguf.Serving{Kind: gguf.Kind(m.Kind), Context: m.Context, Slots: m.Slots, Args: m.Args})
 			return shapeOf(shape), err
 		},
+		Tensors: func() (list []Tensor, err error) {
+			tensors, err := h.Tensors()
+			for _, t := range tensors {
+				list = append(list, Tensor{Layer: t.Layer, Part: t.Part, Offset: t.Offset, Bytes: t.Bytes})
+			}
+			return list, err
+		},
 	}, nil
 }
 
 // shapeOf puts the engine's words for memory into those of plans.
 func shapeOf(s gguf.Shape) ways.Shape {
-	shape := ways.Shape{Input: s.Input, Output: s.Output, Tied: s.Tied, Experts: s.Experts, Used: s.Used, Compute: s.Compute, Host: s.Host}
+	shape := ways.Shape{Input: s.Input, Output: s.Output, Tied: s.Tied, Experts: s.Experts, Used: s.Used, Compute: s.Compute, Host: s.Host, Largest: s.Largest}
 	for _, l := range s.Layers {
 		shape.Layers = append(shape.Layers, ways.Layers(l))
 	}

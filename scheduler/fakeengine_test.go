@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"net/http"
 	"slices"
 	"sync"
@@ -17,27 +18,29 @@ import (
 // fakeEngine pretends to be the engine of one peer. What runs takes the memory of
 // its way from the moment it is started. Load takes two seconds.
 type fakeEngine struct {
-	mu       sync.Mutex
-	build    string        // Its commit; "" means 80fb11a.
-	fail     error         // Of the next starts.
-	fails    int           // How many of them, at most; 0 means all.
-	failOf   string        // The only model whose starts fail; "" means any.
-	gpuFails error         // Of starts that compute on a GPU.
-	load     time.Duration // How long they take; 0 means loadTime.
-	life     time.Duration // After which they die; 0 means never.
-	running  map[*fakeProcess]bool
-	started  int
-	launched []Launch
-	last     Launch
-	gpus     []Device
-	foreign  map[string]uint64 // Memory of GPUs that other programs hold.
-	blind    bool              // Its tools take what is starting for another program.
-	reports  bool              // It says what it has reserved, an eighth more than its way says.
-	stopping func()            // Called when one is told to stop.
-	used     map[string]uint64 // Memory of what runs or starts, by device.
-	most     map[string]uint64
-	may      map[string]uint64 // The most that may be taken, by device; nil is all.
-	over     []string          // Starts that took more than that.
+	mu         sync.Mutex
+	build      string        // Its commit; "" means 80fb11a.
+	fail       error         // Of the next starts.
+	fails      int           // How many of them, at most; 0 means all.
+	failOf     string        // The only model whose starts fail; "" means any.
+	gpuFails   error         // Of starts that compute on a GPU.
+	load       time.Duration // How long they take; 0 means loadTime.
+	life       time.Duration // After which they die; 0 means never.
+	running    map[*fakeProcess]bool
+	started    int
+	launched   []Launch
+	last       Launch
+	gpus       []Device
+	foreign    map[string]uint64   // Memory of GPUs that other programs hold.
+	blind      bool                // Its tools take what is starting for another program.
+	reports    bool                // It says what it has reserved, an eighth more than its way says.
+	shareFails error               // Of rpc-servers.
+	sharing    map[*fakeShare]bool // That run.
+	stopping   func()              // Called when one is told to stop.
+	used       map[string]uint64   // Memory of what runs or starts, by device.
+	most       map[string]uint64
+	may        map[string]uint64 // The most that may be taken, by device; nil is all.
+	over       []string          // Starts that took more than that.
 }
 
 const loadTime = 2 * time.Second
@@ -116,6 +119,63 @@ func (e *fakeEngine) Start(ctx context.Context, l Launch) (Process, error) {
 		time.AfterFunc(life, func() { p.end(errors.New("signal: aborted")) })
 	}
 	return p, nil
+}
+
+// StartShare pretends an rpc-server.
+func (e *fakeEngine) StartShare(ctx context.Context, l ShareLaunch) (ShareProcess, error) {
+	p := &fakeShare{e: e, launch: l, takes: ways.Way{Parts: l.Parts}.Need(), done: make(chan struct{})}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.shareFails != nil {
+		return nil, e.shareFails
+	}
+	e.take(p.takes)
+	if e.sharing == nil {
+		e.sharing = map[*fakeShare]bool{}
+	}
+	e.sharing[p] = true
+	return p, nil
+}
+
+// fakeShare is a pretended rpc-server.
+type fakeShare struct {
+	e      *fakeEngine
+	launch ShareLaunch
+	takes  map[string]uint64
+	once   sync.Once
+	done   chan struct{}
+	err    error
+}
+
+func (p *fakeShare) end(err error) {
+	p.once.Do(func() {
+		p.e.mu.Lock()
+		delete(p.e.sharing, p)
+		p.e.giveBack(p.takes)
+		p.err = err
+		p.e.mu.Unlock()
+		close(p.done)
+	})
+}
+
+// Dial connects to what answers nothing, and ends with the process.
+func (p *fakeShare) Dial(context.Context) (net.Conn, error) {
+	near, far := net.Pipe()
+	go func() {
+		<-p.done
+		far.Close()
+	}()
+	return near, nil
+}
+
+func (p *fakeShare) PID() int              { return 0 }
+func (p *fakeShare) Usage() (Usage, error) { return Usage{}, errors.New("no process") }
+func (p *fakeShare) Done() <-chan struct{} { return p.done }
+func (p *fakeShare) Err() error            { return p.err }
+
+func (p *fakeShare) Stop(context.Context) error {
+	p.end(nil)
+	return nil
 }
 
 // where is the device whose memory a device has.

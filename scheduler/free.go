@@ -15,6 +15,7 @@ import (
 	"relay/p2p/record"
 	"relay/scheduler/eviction"
 	"relay/scheduler/leadership"
+	"relay/scheduler/ways"
 	"relay/store/content"
 )
 
@@ -76,10 +77,10 @@ type candidate struct {
 	root  cid.Cid
 	// own: its owner has a copy here too, which stays.
 	own bool
-	// witnesses have it whole, and one of them has to say so just before it is
-	// deleted here; needed says that.
+	// witnesses have it whole, and so many of them as needed says have to say so just
+	// before it is deleted here.
 	witnesses []witness
-	needed    bool
+	needed    int
 }
 
 type witness struct {
@@ -177,7 +178,7 @@ func (f freer) run(ctx context.Context, o freeOptions) (Pruned, error) {
 // free deletes one piece and says how many bytes the disk has back, or why it
 // stays.
 func (f freer) free(ctx context.Context, c candidate, dry bool) (bytes uint64, reason, why string) {
-	if c.needed {
+	if c.needed > 0 {
 		if why := f.confirm(ctx, c); why != "" {
 			return 0, eviction.Last, why
 		}
@@ -240,6 +241,8 @@ func (s *Scheduler) free(ctx context.Context, o freeOptions) (Pruned, error) {
 type needs struct {
 	names  []string
 	pinned bool
+	// spread: one of them runs on several peers, and is to have two whole copies.
+	spread bool
 }
 
 // candidates lists what relay has put on this machine's disk, as the mesh's
@@ -254,6 +257,7 @@ func (s *Scheduler) candidates() (list []candidate, aside []Piece, err error) {
 			if m.has(c) {
 				n.names = append(n.names, m.shown)
 				n.pinned = n.pinned || m.Pinned
+				n.spread = n.spread || v.spreads(m.uid)
 			}
 		}
 		for _, m := range s.Coming {
@@ -267,8 +271,11 @@ func (s *Scheduler) candidates() (list []candidate, aside []Piece, err error) {
 		if c.Unfinished || c.own || len(n.names) == 0 && known {
 			return // No model's copy, or not the only one here.
 		}
-		c.needed, c.witnesses = true, s.witnesses(v, c.piece.CID)
-		c.Last = len(c.witnesses) == 0
+		c.needed, c.witnesses = 1, s.witnesses(v, c.piece.CID)
+		if n.spread {
+			c.needed = wholeCopies
+		}
+		c.Last = len(c.witnesses) < c.needed
 	})
 }
 
@@ -336,15 +343,29 @@ func (s *Scheduler) witnesses(v *view, c string) (list []witness) {
 	return list[:min(len(list), maxConfirmers)]
 }
 
-// confirm asks the witnesses, one after the other, until one has the content whole.
+// wholeCopies is how many whole copies a model is to have that runs on several peers:
+// whoever coordinates needs one, and one machine may go.
+const wholeCopies = 2
+
+// spreads says whether a model runs, or is to run, on several peers.
+func (v *view) spreads(uid string) bool {
+	p := v.placements[uid]
+	return p.Spread || slices.ContainsFunc(p.Ways, func(w ways.Way) bool { return w.Group != nil })
+}
+
+// confirm asks the witnesses, one after the other, until enough have the content whole.
 func (s *Scheduler) confirm(ctx context.Context, c candidate) string {
 	var names []string
+	confirmed := 0
 	for _, w := range c.witnesses {
 		asking, cancel := context.WithTimeout(ctx, confirmPatience)
 		_, whole, err := s.Mesh.Have(asking, w.id, c.root)
 		cancel()
 		if err == nil && whole {
-			return ""
+			if confirmed++; confirmed == c.needed {
+				return ""
+			}
+			continue
 		}
 		s.log.Debug("another copy not confirmed", "cid", c.piece.CID, "peer", w.name, "error", err)
 		names = append(names, w.name)
@@ -380,7 +401,10 @@ func (s *Scheduler) staysText(c candidate, reason string) string {
 			others = append(others, p.Name)
 		}
 	}
-	if len(others) > 0 {
+	switch {
+	case len(others) > 0 && c.needed > 1:
+		return fmt.Sprintf("its model runs on several machines and keeps %d whole copies (there is one on %s too)", c.needed, strings.Join(others, ", "))
+	case len(others) > 0:
 		return fmt.Sprintf("of its whole copies this is the one that stays (there is one on %s too)", strings.Join(others, ", "))
 	}
 	return "it is the last whole copy: no other peer that is up has one"

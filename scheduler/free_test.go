@@ -310,7 +310,7 @@ func TestRoomIsMeasured(t *testing.T) {
 
 func TestWhatIsWanted(t *testing.T) {
 	for total, want := range map[uint64]uint64{0: 0, 20 << 20: 1 << 20, 1 << 40: 1 << 30, 20 << 30: 1 << 30, 10 << 30: 1 << 29} {
-		if got := wantsFree(total); got != want {
+		if got := WantsFree(total); got != want {
 			t.Errorf("%d of %d, want %d", got, total, want)
 		}
 	}

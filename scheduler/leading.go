@@ -53,6 +53,7 @@ type leading struct {
 	slept    map[string]string    // Why models were unloaded, by uid.
 	turns    map[string]turn      // Whose turn it is to restart, by uid.
 	worded   map[string]time.Time // When their placements were last written, by uid.
+	spreads  map[string]bool      // The models that somebody wants on several peers, by uid.
 
 	mu    sync.Mutex
 	asked []ask // That was asked of this leader since it last decided.
@@ -79,7 +80,7 @@ type softRefusal struct {
 func newLeading(s *Scheduler) *leading {
 	return &leading{
 		s: s, setbacks: setback.New(), demand: demand.New(), soft: map[replicaKey]softRefusal{}, retried: map[replicaKey]record.Version{},
-		drained: map[string]time.Time{}, adopted: map[string]leadership.Fence{}, slept: map[string]string{}, turns: map[string]turn{}, worded: map[string]time.Time{},
+		drained: map[string]time.Time{}, adopted: map[string]leadership.Fence{}, slept: map[string]string{}, turns: map[string]turn{}, worded: map[string]time.Time{}, spreads: map[string]bool{},
 	}
 }
 
@@ -113,6 +114,7 @@ func (l *leading) decide(v *view) {
 	maps.DeleteFunc(l.adopted, func(uid string, _ leadership.Fence) bool { return !alive(uid) })
 	maps.DeleteFunc(l.slept, func(uid, _ string) bool { return !alive(uid) })
 	maps.DeleteFunc(l.turns, func(uid string, _ turn) bool { return !alive(uid) })
+	maps.DeleteFunc(l.spreads, func(uid string, _ bool) bool { return !alive(uid) })
 }
 
 func actsFor(uid string, asked []ask) (acts []Act) {
@@ -168,6 +170,7 @@ func (l *leading) adopt(v *view, m *modelView, claim leadership.Fence) {
 	l.setbacks.Forget(m.uid)
 	l.demand.Adopt(m.uid, demand.Past{Asleep: current.Asleep, Extra: current.Extra})
 	l.slept[m.uid] = sleepReason(m.shown, current.Text)
+	l.spreads[m.uid] = current.Spread
 	if current.Served != servedKey(m.Model) {
 		return // What failed was another definition.
 	}
@@ -180,6 +183,7 @@ func (l *leading) adopt(v *view, m *modelView, claim leadership.Fence) {
 func (l *leading) order(v *view, m *modelView, claim leadership.Fence, now time.Time, acts []Act) {
 	current, known := v.placements[m.uid]
 	l.hear(v, m, now)
+	l.hearShares(v, m, now)
 	served := servedKey(m.Model)
 	if current.Served != served {
 		l.setbacks.Forget(m.uid)
@@ -187,10 +191,15 @@ func (l *leading) order(v *view, m *modelView, claim leadership.Fence, now time.
 	restart, asked := current.Restart, false
 	for _, act := range acts {
 		switch act {
-		case ActWant, ActLoad:
+		case ActWant:
 			asked = true
 			l.demand.Asked(m.uid, now)
+		case ActLoad, ActSpread:
+			asked = true
+			l.spreads[m.uid] = act == ActSpread
+			l.demand.Asked(m.uid, now)
 		case ActUnload:
+			delete(l.spreads, m.uid)
 			l.sleep(m.uid, "unloaded by hand")
 		case ActRetry:
 			l.setbacks.Forget(m.uid)
@@ -203,14 +212,17 @@ func (l *leading) order(v *view, m *modelView, claim leadership.Fence, now time.
 	}
 	snapshot := l.snapshot(v, m, now)
 	want := l.want(v, m, snapshot, now)
+	group := l.spreadOf(v, m, current, served)
+	group.hide(&snapshot)
 	r := restartOf(v, m, current, restart, func(peer string) bool { return l.turns[m.uid].late(peer, restart) })
 	plan, turn := l.placeRestart(current, r, func(more int) placement.Plan {
 		return l.place(v, m, snapshot, want, more)
 	})
+	plan = l.spread(v, m, snapshot, group, want, restart > current.Restart, plan, now)
 	l.noteTurn(m, turn, restart, now)
 	past := l.demand.Past(m.uid)
 	order := Placement{Text: bounded(plan.Text, maxSentence), Reason: plan.Reason, Evict: want.Evict, Asleep: past.Asleep, Extra: past.Extra,
-		Final: plan.Final, Later: plan.Later, Parked: bounded64(l.setbacks.Parked(m.uid)), Restart: restart, Turn: turn, Served: served}
+		Final: plan.Final, Later: plan.Later, Parked: bounded64(l.setbacks.Parked(m.uid)), Restart: restart, Turn: turn, Served: served, Spread: l.spreads[m.uid]}
 	for _, o := range plan.Orders[:min(len(plan.Orders), maxListed)] {
 		order.Peers, order.Ways = append(order.Peers, o.Peer), append(order.Ways, o.Way)
 	}
@@ -249,7 +261,7 @@ func sameOrder(a, b Placement, serves bool) bool {
 		return false // What starts may need it in the end, and whoever waits is to be told what is in the way.
 	}
 	if len(a.Peers) != len(b.Peers) || a.Reason != b.Reason || a.Asleep != b.Asleep || a.Final != b.Final || a.Later != b.Later || a.Extra != b.Extra ||
-		a.Restart != b.Restart || a.Turn != b.Turn || a.Served != b.Served || len(a.Parked) != len(b.Parked) {
+		a.Restart != b.Restart || a.Turn != b.Turn || a.Served != b.Served || a.Spread != b.Spread || len(a.Parked) != len(b.Parked) {
 		return false
 	}
 	for i, peer := range b.Peers { // In which order they are named changes with what is free there.
@@ -382,6 +394,9 @@ func (l *leading) hear(v *view, m *modelView, now time.Time) {
 					}
 				}
 				continue
+			}
+			if Reason(r.Reason) == PeerGone && r.Group != "" {
+				continue // A worker's fault, who is judged by what is heard of it.
 			}
 			why := setback.Failure{Mark: mark(r), Parks: r.State == StateFailed, Reason: r.Reason, Text: r.Message}
 			if why.Parks { // Of the engine, that way; what is refused is refused however it is to run.

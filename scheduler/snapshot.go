@@ -6,6 +6,7 @@ import (
 
 	"relay/scheduler/placement"
 	"relay/scheduler/setback"
+	"relay/scheduler/shards"
 	"relay/scheduler/ways"
 )
 
@@ -30,10 +31,10 @@ func (l *leading) snapshot(v *view, m *modelView, now time.Time) placement.Snaps
 		}
 		p.Machine.Blocked = nil
 		soft := l.soft[replicaKey{p.ID, m.uid}]
-		for _, kind := range []ways.Kind{ways.OneGPU, ways.GPUs, ways.Hybrid, ways.CPU} {
+		for _, kind := range []ways.Kind{ways.OneGPU, ways.GPUs, ways.Hybrid, ways.CPU, ways.Shards} {
 			if state := look(string(kind)); state.Blocked || state.Parked {
 				p.Machine.Blocked = append(p.Machine.Blocked, ways.Block{Kind: kind, Parked: state.Parked, Reason: state.Reason, Text: state.Text})
-			} else if kind != ways.CPU && now.Before(soft.offGPU) {
+			} else if kind != ways.CPU && kind != ways.Shards && now.Before(soft.offGPU) {
 				p.Machine.Blocked = append(p.Machine.Blocked, ways.Block{Kind: kind, Reason: string(DeviceBusy), Text: "it had to leave a GPU there for another program a short while ago"})
 			}
 		}
@@ -58,6 +59,7 @@ func (v *view) snapshot(m *modelView, self string) placement.Snapshot {
 			Engine: p.adverts && p.advert.NoEngine == "", NoEngine: p.advert.NoEngine,
 			Machine: v.machine(p, m.uid), Holds: slices.Contains(holders, p.id), Gone: v.gone(p.id, m), Paused: p.advert.Paused,
 			DiskFree: p.advert.DiskFree, DiskKnown: p.advert.DiskTotal > 0, FetchRate: p.advert.FetchRate,
+			Build: shards.Build{Commit: p.advert.Engine.Commit, RPC: p.advert.Engine.RPC}, RTT: p.rtts(), Own: m.ownOf(p.id),
 		}
 		// An order stands until it is answered.
 		// What fell where it ran still belongs there; what sleeps belongs nowhere.
@@ -95,4 +97,37 @@ func (v *view) snapshot(m *modelView, self string) placement.Snapshot {
 		s.Peers = append(s.Peers, view)
 	}
 	return s
+}
+
+// rtts are a peer's round trips to others, as it told them.
+func (p *peerView) rtts() map[string]time.Duration {
+	if len(p.advert.RTT) == 0 {
+		return nil
+	}
+	list := make(map[string]time.Duration, len(p.advert.RTT))
+	for id, micros := range p.advert.RTT {
+		list[id] = time.Duration(micros) * time.Microsecond
+	}
+	return list
+}
+
+// ownOf is what a peer has reserved for a group of the model, in bytes by device.
+func (m *modelView) ownOf(peer string) map[string]uint64 {
+	own := map[string]uint64{}
+	add := func(parts []ways.Part) {
+		for _, part := range parts {
+			own[part.Device] += part.Bytes
+		}
+	}
+	for _, r := range m.replicas {
+		if r.peer == peer && r.Group != "" && r.State != StateFailed && r.State != StateRefused {
+			add(r.Parts)
+		}
+	}
+	for _, s := range m.shares {
+		if s.peer == peer && s.State != StateFailed && s.State != StateRefused {
+			add(s.Parts)
+		}
+	}
+	return own
 }

@@ -159,6 +159,26 @@ type ReplicaState struct {
 	Waiting    *int     `json:"waiting"`
 	LastServed *float64 `json:"last_served_s"`
 	Resident   *float64 `json:"resident_s"`
+	// Shares are what other peers take of it, where it runs on several: this replica's
+	// peer coordinates. Layers are counted from 0 there; those before the first share, the
+	// ones behind the last, and the output are the coordinator's.
+	Shares []ShareState `json:"shares,omitempty"`
+}
+
+// ShareState is what one peer takes of a model that another one coordinates.
+type ShareState struct {
+	Peer string `json:"peer"`
+	// From is its first layer, Layers how many there are.
+	From   int            `json:"from"`
+	Layers int            `json:"layers"`
+	Memory []DeviceMemory `json:"memory"`
+	// State and what follows are as of a replica; empty where the peer says nothing yet.
+	State   string `json:"state"`
+	Reason  string `json:"reason,omitempty"`
+	Message string `json:"message,omitempty"`
+	Stage   string `json:"stage,omitempty"`
+	Done    int64  `json:"done,omitempty"`
+	Total   int64  `json:"total,omitempty"`
 }
 
 // ParkedState is a peer on which the engine failed for a model again and again:
@@ -262,7 +282,7 @@ func (s *Scheduler) modelState(v *view, m *modelView, pulls []PullState) ModelSt
 		}
 		state.Replicas = append(state.Replicas, ReplicaState{
 			Peer: r.peer, State: r.State, Device: r.Device, Reason: r.Reason, Message: r.Message, LoadMS: r.LoadMS,
-			Way: r.Way, Memory: memoryOf(r.Parts), Stage: r.Stage, Done: r.Done, Total: r.Total,
+			Way: r.Way, Memory: memoryOf(r.Parts), Stage: r.Stage, Done: r.Done, Total: r.Total, Shares: v.sharesOf(m, r),
 		})
 	}
 	for _, l := range s.Workload() {
@@ -273,4 +293,23 @@ func (s *Scheduler) modelState(v *view, m *modelView, pulls []PullState) ModelSt
 		}
 	}
 	return state
+}
+
+// sharesOf are the shares of the group that a replica coordinates.
+func (v *view) sharesOf(m *modelView, r replicaView) (list []ShareState) {
+	if r.Group == "" {
+		return nil
+	}
+	g := v.placements[m.uid].way(r.peer, m.Model).Group
+	if g == nil || g.ID != r.Group {
+		return nil
+	}
+	for _, take := range g.Shares {
+		s := ShareState{Peer: take.Peer, From: take.From, Layers: take.Layers(), Memory: memoryOf(take.Parts)}
+		if is := v.shareState(take.Peer, m.uid); is != nil && is.Group == g.ID {
+			s.Memory, s.State, s.Reason, s.Message, s.Stage, s.Done, s.Total = memoryOf(is.Parts), is.State, is.Reason, is.Message, is.Stage, is.Done, is.Total
+		}
+		list = append(list, s)
+	}
+	return list
 }

@@ -103,7 +103,7 @@ func large(list []placedTensor, from, to int) (tensors []placedTensor) {
 	return tensors
 }
 
-// Tensors says where the tensors lie that a worker of a model is to fetch: those of
+// TensorsOf says where the tensors lie that a worker of a model is to fetch: those of
 // its layers, under the placement that is in force.
 func (s *Scheduler) TensorsOf(from peer.ID, uid string) ([]TensorAt, error) {
 	v, _ := s.latest()

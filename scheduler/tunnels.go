@@ -36,7 +36,7 @@ type tunnels struct {
 const (
 	// openTime bounds the opening of one stream, and openEvery is how soon one is tried
 	// again whose worker does not know the placement yet.
-	openTime  = 10 * time.Second
+	openTime  = 5 * time.Second
 	openEvery = 50 * time.Millisecond
 )
 

@@ -116,7 +116,7 @@ func (w *worker) weigh(r *run, e *engine) {
 // what is reserved, and what the next plan reckons with.
 func (w *worker) measured(r *run, e *engine) {
 	used := e.process.Used()
-	seen := ways.Seen{Kind: e.way.Kind, CPUExperts: e.way.CPUExperts, Parts: slices.Clone(e.way.Parts), LoadMS: e.load.Milliseconds()}
+	seen := ways.Seen{Kind: e.way.Kind, CPUExperts: e.way.CPUExperts, Parts: slices.Clone(e.way.Parts), LoadMS: e.load.Milliseconds(), Group: e.way.Group}
 	if len(used) > 0 {
 		has := map[string]uint64{}
 		for i, p := range seen.Parts {
@@ -139,7 +139,7 @@ func (w *worker) measured(r *run, e *engine) {
 		if i := slices.IndexFunc(m.Seen, func(s ways.Seen) bool { return s.Kind == seen.Kind }); i >= 0 && !sawWay(m.Seen[i], e.way) {
 			m.Seen = slices.Delete(m.Seen, i, i+1) // Of another split.
 		} else if i >= 0 {
-			seen.Decode, seen.Prefill = m.Seen[i].Decode, m.Seen[i].Prefill
+			seen.Decode, seen.Prefill, seen.Turns = m.Seen[i].Decode, m.Seen[i].Prefill, m.Seen[i].Turns
 			m.Seen = slices.Delete(m.Seen, i, i+1)
 		}
 		m.Seen = append([]ways.Seen{seen}, m.Seen[:min(len(m.Seen), maxWays-1)]...)
@@ -149,7 +149,18 @@ func (w *worker) measured(r *run, e *engine) {
 
 // sawWay says whether what was seen is of a way.
 func sawWay(s ways.Seen, way ways.Way) bool {
+	if (s.Group == nil) != (way.Group == nil) || s.Group != nil && !slices.EqualFunc(s.Group.Shares, way.Group.Shares, sameShare) {
+		return false
+	}
+	way.Group = nil // Which formation of the same peers it was makes no difference.
 	return sameWay(ways.Way{Kind: s.Kind, Parts: s.Parts, CPUExperts: s.CPUExperts}, way)
+}
+
+// sameShare says whether two shares are the same layers on the same devices.
+func sameShare(a, b ways.Share) bool {
+	return a.Peer == b.Peer && a.From == b.From && slices.EqualFunc(a.Parts, b.Parts, func(a, b ways.Part) bool {
+		return a.Device == b.Device && a.Layers == b.Layers
+	})
 }
 
 // learn takes the engine's own timings of what ran since the last look, where
@@ -167,6 +178,7 @@ func (w *worker) learn(ctx context.Context, r *run, e *engine) {
 	e.peak = e.inFlight
 	before := e.timings
 	e.timings = t
+	turns := e.turnsSince()
 	w.mu.Unlock()
 	if !alone || t.Tokens < before.Tokens || t.Prompt < before.Prompt {
 		return
@@ -176,7 +188,7 @@ func (w *worker) learn(ctx context.Context, r *run, e *engine) {
 		Prompt: int(t.Prompt - before.Prompt), PromptTime: t.PromptTime - before.PromptTime,
 	}
 	shape := e.model.shape()
-	if len(shape.Layers) > 0 {
+	if len(shape.Layers) > 0 && e.way.Group == nil { // Of several machines' time nobody can say whose it was.
 		w.s.speeds.learn(e.way, shape, sample)
 	}
 	// The same figures for this model alone, in tokens.
@@ -187,6 +199,9 @@ func (w *worker) learn(ctx context.Context, r *run, e *engine) {
 			return false
 		}
 		s := &m.Seen[i]
+		if sample.Tokens >= leastCounted && sample.Prompt <= sample.Tokens/4 {
+			s.Turns = blend(s.Turns, turns/float64(sample.Tokens))
+		}
 		decode, prefill := blend(s.Decode, own.Decode/tokenWeight), blend(s.Prefill, own.Prefill/tokenWeight)
 		if !differs(s.Decode, decode) && !differs(s.Prefill, prefill) || s.Decode > 0 && time.Since(e.noted) < measuredEvery {
 			return false
@@ -195,6 +210,21 @@ func (w *worker) learn(ctx context.Context, r *run, e *engine) {
 		e.noted = time.Now()
 		return true
 	})
+}
+
+// leastCounted is from how many tokens on the round trips for each are counted: a
+// prompt takes some of its own.
+const leastCounted = 16
+
+// turnsSince are the round trips to each worker since the last look; worker.mu is held.
+func (e *engine) turnsSince() float64 {
+	if e.tunnels == nil {
+		return 0
+	}
+	now := e.tunnels.turns()
+	since := now - e.turns
+	e.turns = now
+	return float64(since) / float64(len(e.way.Group.Shares))
 }
 
 // tokenWeight has package speed, which reckons in bytes, reckon in tokens: it is

@@ -49,6 +49,9 @@ func newModelWaits(act, short, long, noWait string) *cobra.Command {
 	cmd := &cobra.Command{Use: act + " NAME", Short: short, Long: long + "\nOnly an admin's machine may do this.", Args: exactly(1, "the name of a model")}
 	asJSON := linesFlag(cmd)
 	cmd.Flags().BoolVar(&q.NoWait, "no-wait", false, noWait)
+	if act == "load" {
+		cmd.Flags().BoolVar(&q.Force, "force", false, "run it on several machines, even where one holds it or that would be slow")
+	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		q.Name = args[0]
 		a, err := work[scheduler.Acted](cmd, *asJSON, act+" "+q.Name, "/v0/model/"+act, q,

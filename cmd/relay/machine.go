@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	cid "github.com/ipfs/go-cid"
@@ -16,6 +17,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 
 	"relay/llama"
+	"relay/llama/tensorcache"
 	"relay/p2p"
 	"relay/p2p/keys"
 	"relay/p2p/membership"
@@ -33,6 +35,8 @@ type machine struct {
 	db       *store.DB
 	own      *store.Space // What belongs to no mesh: settings, the mesh's id.
 	content  *content.Store
+	tensors  *tensorcache.Cache
+	running  atomic.Pointer[scheduler.Scheduler] // Of the mesh that it is in; nil while none runs.
 	identity crypto.PrivKey
 	log      *slog.Logger
 	kept     remembered // As in the database, with what this command line says.
@@ -82,6 +86,9 @@ func (m *machine) open() (err error) {
 	if m.content, err = content.New(content.Options{Space: m.db.Space("content"), Dir: m.modelsDir, Logger: m.log.With("part", "content")}); err != nil {
 		return err
 	}
+	if m.tensors, err = tensorcache.Open(m.tree.RPC(), tensorcache.Options{Room: m.tensorRoom}); err != nil {
+		return err
+	}
 	var earlier remembered
 	if err := m.load(keySettings, &earlier); err != nil {
 		return err
@@ -92,6 +99,19 @@ func (m *machine) open() (err error) {
 	}
 	if m.kept != earlier {
 		return m.save(keySettings, m.kept)
+	}
+	return nil
+}
+
+// tensorRoom refuses a tensor for which the disk has no room: as much stays free as
+// relay wants there.
+func (m *machine) tensorRoom(_ context.Context, bytes int64) error {
+	free, total, err := store.DiskFree(m.tree.RPC())
+	if err != nil {
+		return err
+	}
+	if need := uint64(bytes) + scheduler.WantsFree(total); free < need {
+		return scheduler.Errorf(scheduler.DiskFull, "its layers need %s more on the disk of %s, where %s are free", store.FormatBytes(need), m.tree.RPC(), store.FormatBytes(free))
 	}
 	return nil
 }
@@ -320,7 +340,10 @@ func (m *machine) openNode(id membership.MeshID, listen []string) (*p2p.Node, er
 		Identity: m.identity, Mesh: id, Storage: m.recordSpace(id), Name: m.Name, Agent: agent(),
 		Kinds:  append(scheduler.Kinds(llama.CheckArgs, llama.CheckEnv), keys.RecordKind()),
 		Listen: addrs, Blocks: m.content.Blocks(), Files: m.content,
-		MayHave: func(_ peer.ID, trust membership.Trust, _ cid.Cid, _, _ int64) bool {
+		MayHave: func(id peer.ID, trust membership.Trust, c cid.Cid, from, to int64) bool {
+			if s := m.running.Load(); s != nil {
+				return s.MayHave(id, trust, c, from, to)
+			}
 			return trust == membership.TrustReplicas
 		},
 		Log: m.log.With("part", "p2p"),

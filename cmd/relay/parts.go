@@ -51,7 +51,7 @@ func assemble(ctx context.Context, m *machine, id membership.MeshID, hooks hooks
 		ReadHeader: scheduler.ReadGGUF, CheckArgs: llama.CheckArgs, CheckEnv: llama.CheckEnv, Memory: llama.HostMemory,
 		Disk:         func() (uint64, uint64, error) { return store.DiskFree(m.modelsDir) },
 		ModelsDir:    m.modelsDir,
-		DefaultSlots: m.slots, Cores: runtime.GOMAXPROCS(0), CoresLent: m.threads(), Lend: m.lends(), ModelsMax: m.modelsMax, CacheMax: m.cacheMax, Coming: coming,
+		DefaultSlots: m.slots, Cores: runtime.GOMAXPROCS(0), CoresLent: m.threads(), Lend: m.lends(), ModelsMax: m.modelsMax, CacheMax: m.cacheMax, Tensors: m.tensors, Coming: coming,
 		Log: m.log.With("part", "scheduler"),
 	})
 	if err != nil {
@@ -83,6 +83,8 @@ func assemble(ctx context.Context, m *machine, id membership.MeshID, hooks hooks
 		Log: m.log.With("part", "control"),
 	}
 	p.node.Serve(p.door.HopHandler(), p.control.PeerHandler())
+	p.node.ServeShards(p.scheduler.AcceptShard)
+	m.running.Store(p.scheduler)
 	return &p, nil
 }
 

@@ -34,7 +34,7 @@ func printWorkload(w io.Writer, models []scheduler.ModelState, names map[string]
 		if parkedOn(r.model, r.Peer) {
 			state = "parked"
 		}
-		rows = append(rows, []string{r.model.Name, names[r.Peer], cmp.Or(r.Way, "-"), layersText(r.Memory), cmp.Or(r.Device, "-"), state,
+		rows = append(rows, []string{r.model.Name, peersText(r.ReplicaState, names), cmp.Or(r.Way, "-"), spreadText(r.ReplicaState, names), cmp.Or(r.Device, "-"), state,
 			countText(r.InFlight), countText(r.Waiting), servedText(r.ReplicaState), residentText(r.ReplicaState)})
 	}
 	fmt.Fprintln(w)
@@ -53,6 +53,36 @@ func busy(r scheduler.ReplicaState) (n int) {
 
 // wayText is how a replica runs; by older releases it is only known on what.
 func wayText(r scheduler.ReplicaState) string { return cmp.Or(r.Way, r.Device, "-") }
+
+// peersText names the peers of a replica, the one that answers first.
+func peersText(r scheduler.ReplicaState, names map[string]string) string {
+	list := []string{names[r.Peer]}
+	for _, s := range r.Shares {
+		list = append(list, names[s.Peer])
+	}
+	return strings.Join(list, " + ")
+}
+
+// spreadText says where the layers of a replica lie: of a group with the peers, and how
+// far those are that are not ready.
+func spreadText(r scheduler.ReplicaState, names map[string]string) string {
+	if len(r.Shares) == 0 {
+		return layersText(r.Memory)
+	}
+	list := []string{names[r.Peer] + " " + layersText(r.Memory)}
+	for _, s := range r.Shares {
+		text := names[s.Peer] + " " + layersText(s.Memory)
+		switch {
+		case s.State == scheduler.StateReady:
+		case s.State == "":
+			text += " (not heard of yet)"
+		default:
+			text += " (" + stageText(scheduler.ReplicaState{State: s.State, Stage: s.Stage, Done: s.Done, Total: s.Total}) + ")"
+		}
+		list = append(list, text)
+	}
+	return strings.Join(list, ", ")
+}
 
 // layersText says where the layers lie.
 func layersText(memory []scheduler.DeviceMemory) string {
