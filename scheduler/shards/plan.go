@@ -1,6 +1,8 @@
 package shards
 
 import (
+	"cmp"
+	"slices"
 	"time"
 
 	"relay/scheduler/ways"
@@ -37,6 +39,103 @@ type Refusal struct {
 // Error is the text.
 func (r *Refusal) Error() string { return r.Text }
 
-// Form plans a group: the fewest peers, of these the closest, of these the fastest.
-// no is nil where there is a plan.
-func Form(p Problem) (plan Plan, no *Refusal) { return Plan{}, &Refusal{Verdict: ways.Never} }
+// Form plans a group: the fewest peers, of these the closest, of these the fastest, with
+// the layers shared out so that the slowest device is as fast as can be. Who makes it
+// slower than is any use is left out of it. no is nil where there is a plan.
+func Form(p Problem) (plan Plan, no *Refusal) {
+	f := &former{p: &p, pieces: p.Pieces, turns: p.Turns}
+	if f.turns <= 0 {
+		f.turns = Turns
+	}
+	for i := range p.Members {
+		f.members = append(f.members, &p.Members[i])
+	}
+	slices.SortFunc(f.members, func(a, b *Member) int { return cmp.Compare(a.ID, b.ID) })
+	if no = f.hopeless(); no != nil {
+		return plan, no
+	}
+	var slow *line
+	for v := ways.Fits; v <= min(p.Worst, ways.Evicts); v++ {
+		f.look(v)
+		l, usable := f.choose()
+		if usable {
+			return f.plan(l), nil
+		}
+		if l != nil && (slow == nil || l.seconds() < slow.seconds()) {
+			slow = l
+		}
+	}
+	f.look(ways.Later)
+	later, usable := f.choose()
+	if slow == nil {
+		slow = later
+	}
+	no = &Refusal{Reason: noCapacity, Verdict: ways.Never}
+	if usable {
+		no.Verdict = ways.Later
+	}
+	if slow != nil && !usable {
+		w := f.way(slow)
+		no.Decode, no.Text = w.Decode, f.tooSlow(slow, w.Decode)
+	} else {
+		no.Text = f.lacks(usable)
+	}
+	return plan, no
+}
+
+// plan is what comes of a group.
+func (f *former) plan(l *line) Plan {
+	w := f.way(l)
+	p := Plan{Coordinator: l.post.ID, Way: w, Verdict: f.verdict, Load: time.Duration(float64(max(0, f.p.Bytes)) / loadRate * float64(time.Second))}
+	p.Layers = f.layers(l, w.Decode)
+	p.Text = f.text(l, &p)
+	return p
+}
+
+// loadRate is how many bytes of the file the engine's one thread reads and hashes per second.
+const loadRate = 0.8e9
+
+// way is the coordinator's way, with what everybody takes and how fast it is.
+func (f *former) way(l *line) ways.Way {
+	w := ways.Way{Kind: ways.Shards, Group: &ways.Group{}}
+	at, d := l.takes[0], 1
+	take := func(devices []device, need func(id string, from, layers int) uint64) (parts []ways.Part) {
+		for _, device := range devices {
+			if layers := l.takes[d]; layers > 0 {
+				parts = append(parts, ways.Part{Device: device.id, Layers: layers, Bytes: need(device.id, at, layers)})
+				at += layers
+			}
+			d++
+		}
+		return parts
+	}
+	machines := make(map[string]*worker)
+	for i := range l.slots {
+		s := &l.slots[i]
+		share := ways.Share{Peer: s.ID, From: at}
+		share.Parts = take(s.devices(), func(id string, from, layers int) uint64 {
+			bytes := f.pieces.Memory(from, from+layers) + f.pieces.Compute()
+			if id == ways.HostID {
+				bytes += f.pieces.Beside()
+			}
+			return bytes
+		})
+		if share.Parts[0].Device != ways.HostID {
+			share.Parts = append(share.Parts, ways.Part{Device: ways.HostID, Bytes: f.pieces.Beside()})
+		}
+		w.Group.Shares = append(w.Group.Shares, share)
+		machines[s.ID] = s.worker
+	}
+	w.Parts = take(l.post.devices, func(_ string, from, layers int) uint64 {
+		return f.pieces.Memory(from, from+layers) + f.pieces.Compute()
+	})
+	host := ways.Part{Device: ways.HostID, Layers: l.takes[0], Bytes: f.pieces.Coordinating(l.takes[0], w.Parts == nil)}
+	if w.Parts == nil {
+		host.Layers++ // The output layer.
+	}
+	w.Parts = append(w.Parts, host)
+	return f.pieces.Together(&l.post.Machine, w, func(peer string) (*ways.Machine, float64) {
+		m := machines[peer].Member
+		return &m.Machine, f.turns * f.rtt(l.post.Member, m)
+	})
+}

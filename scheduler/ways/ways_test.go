@@ -181,7 +181,7 @@ func TestSeenCorrects(t *testing.T) {
 	if r := rungs[2]; parts(r.Way) != "CUDA0:10:10.50 RAM:1:2.75" || r.Decode == 100 || !r.Guessed {
 		t.Errorf("gpu+ram: %+v", r)
 	}
-	if r := rungs[4]; parts(r.Way) != "RAM:11:19.00" || r.Decode != 3.5 || r.Prefill != 20 || r.Guessed {
+	if r := rungs[3]; parts(r.Way) != "RAM:11:19.00" || r.Decode != 3.5 || r.Prefill != 20 || r.Guessed {
 		t.Errorf("cpu: %+v", r)
 	}
 	// A cut that took more than is there gives way to one with less on the GPU.
