@@ -27,8 +27,9 @@ type endpoint struct {
 const checkpoints = 4
 
 // arguments is the command line of an engine. Nothing that matters is left to
-// the engine's defaults: they change, and some of them take memory.
-func (e Engine) arguments(s Spec, at endpoint) ([]string, error) {
+// the engine's defaults: they change, and some of them take memory. remotePorts are
+// those of Remotes.
+func (e Engine) arguments(s Spec, at endpoint, remotePorts []int) ([]string, error) {
 	own, err := splitArgs(s.Args)
 	if err != nil {
 		return nil, err
@@ -55,7 +56,10 @@ func (e Engine) arguments(s Spec, at endpoint) ([]string, error) {
 	if at.socket != "" {
 		add("--host", at.socket)
 	} else {
-		add("--host", "127.0.0.1", "--port", strconv.Itoa(at.port), "--api-key-file", at.keyFile)
+		add("--host", "127.0.0.1", "--port", strconv.Itoa(at.port))
+		if at.keyFile != "" {
+			add("--api-key-file", at.keyFile)
+		}
 	}
 	add("--ctx-size", strconv.Itoa(s.Context*slots), "--parallel", strconv.Itoa(slots))
 	where("--fit", "off")
@@ -82,7 +86,9 @@ func (e Engine) arguments(s Spec, at endpoint) ([]string, error) {
 		threads = defaultThreads()
 	}
 	add("--threads", strconv.Itoa(threads))
-	if len(s.Devices) > 0 {
+	if len(s.Remotes) > 0 {
+		e.remotePlacement(s, remotePorts, add)
+	} else if len(s.Devices) > 0 {
 		if err := e.placement(s, add); err != nil {
 			return nil, err
 		}

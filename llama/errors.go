@@ -1,5 +1,7 @@
 package llama
 
+import "fmt"
+
 // Fault is why the engine could not do what was asked. Its text says what
 // happened; what is wrapped around it says to which file or model.
 type Fault struct {
@@ -22,7 +24,7 @@ var (
 	ErrEngine = fault("engine_failed", "the engine failed")
 	// ErrAborted: the engine ended itself by SIGABRT; it is an ErrEngine as well. That
 	// is what one with Remotes does whenever it loses one: not the model's fault.
-	ErrAborted = fault("engine_failed", "the engine aborted")
+	ErrAborted = fmt.Errorf("%w: it aborted", ErrEngine)
 	// ErrTimeout: the engine was not ready in its time.
 	ErrTimeout = fault("timeout", "the engine was not ready in time")
 	// ErrFile: a file of the model is gone, or is no file.

@@ -43,7 +43,7 @@ func tryForbidden(args []string) int {
 	}
 	if f.Filtered {
 		runtime.LockOSThread()
-		if err := errors.Join(unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), restrictSyscalls()); err != nil {
+		if err := errors.Join(unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), restrictSyscalls(false)); err != nil {
 			return 2
 		}
 		tryProcesses(f.Relay, try)

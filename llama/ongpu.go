@@ -6,11 +6,31 @@ import (
 	"strings"
 )
 
+// checkRemotePlacement fails where a device of an RPC server has no weights, as when
+// the server exports others than it was to.
+func (p *Process) checkRemotePlacement(s Spec) error {
+	r := p.Report()
+	for i, remote := range s.Remotes {
+		for d := range remote.Layers {
+			if !slices.ContainsFunc(r.Buffers, func(b Buffer) bool {
+				port, device, ok := remoteBuffer(b.Device)
+				return ok && port == p.links.ports[i] && device == d && b.Model > 0
+			}) {
+				return fmt.Errorf("%w: it puts nothing on device %d of RPC server %d, where %d layers were to go", ErrEngine, d, i, remote.Layers[d])
+			}
+		}
+	}
+	return nil
+}
+
 // checkPlacement fails where layers were to go to GPUs and did not: llama.cpp goes
 // on without a GPU that it cannot use. Where Split says how many layers go to each,
 // there must be weights on each of those that get some. What the engine reports
 // counts; where that does not tell, it is believed.
 func (p *Process) checkPlacement(s Spec) error {
+	if err := p.checkRemotePlacement(s); err != nil {
+		return err
+	}
 	if len(s.Devices) == 0 || s.GPULayers == 0 {
 		return nil
 	}

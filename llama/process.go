@@ -36,6 +36,8 @@ type Process struct {
 	log     *slog.Logger
 	place   socketPlace
 	guard   Guard         // the zero value for an engine without RPC
+	network *network      // of its own; nil where it has none
+	links   *links        // to its Remotes
 	load    time.Duration // set before anybody sees the Process
 
 	cmd    *exec.Cmd
@@ -59,7 +61,7 @@ func newProcess(s Spec, at endpoint, place socketPlace, file *logFile) *Process 
 	}
 	return &Process{
 		name: s.Name, kind: s.Kind, devices: s.Devices, client: newClient(at, max(1, s.Slots)), journal: newJournal(file), log: log, place: place,
-		done: make(chan struct{}),
+		links: newLinks(s, log), done: make(chan struct{}),
 	}
 }
 
@@ -88,7 +90,13 @@ func (p *Process) start(ctx context.Context, cmd *exec.Cmd, o order) error {
 		return errors.Join(err, stdin.Close(), stdout.Close(), outW.Close())
 	}
 	cmd.Stdout, cmd.Stderr = outW, errW
+	if p.network != nil {
+		p.network.putIn(cmd)
+	}
 	err = cmd.Start()
+	if p.network != nil {
+		p.network.started()
+	}
 	closeErr := errors.Join(outW.Close(), errW.Close())
 	if err != nil {
 		p.journal.file.close()
@@ -120,6 +128,7 @@ func (p *Process) run(stdout, stderr *os.File, started chan<- event) {
 	readers.Go(func() { p.readEvents(stdout, started) })
 	err := p.cmd.Wait()
 	p.afterShim()
+	p.ownNetworkEnds()
 	// With shim and engine the writers of both pipes are gone. Something that
 	// escaped with one of them must not hold this up.
 	drained := make(chan struct{})
@@ -156,6 +165,15 @@ func (p *Process) run(stdout, stderr *os.File, started chan<- event) {
 	close(p.done)
 }
 
+// ownNetworkEnds ends what relay has of the process's network, and waits for those
+// that have its connections.
+func (p *Process) ownNetworkEnds() {
+	p.links.close()
+	if p.network != nil {
+		p.network.close()
+	}
+}
+
 // readEvents takes in what the shim reports, and sends on started once.
 func (p *Process) readEvents(r io.Reader, started chan<- event) {
 	in := bufio.NewScanner(r)
@@ -166,7 +184,7 @@ func (p *Process) readEvents(r io.Reader, started chan<- event) {
 		}
 		p.mu.Lock()
 		if e.Started != 0 {
-			p.pid, p.sandbox = e.Started, e.Sandbox
+			p.pid, p.sandbox, p.readOnly = e.Started, e.Sandbox, e.ReadOnly
 		} else {
 			p.last = e
 		}
@@ -207,10 +225,14 @@ func (p *Process) failureLocked(shimErr error) error {
 			how += ": " + shimErr.Error()
 		}
 	}
-	if cause := p.journal.cause(); cause != "" {
-		return fmt.Errorf("%w: it ended by itself (%s): %s", ErrEngine, how, cause)
+	kind := ErrEngine
+	if p.last.Aborted {
+		kind = ErrAborted
 	}
-	return fmt.Errorf("%w: it ended by itself (%s)", ErrEngine, how)
+	if cause := p.journal.cause(); cause != "" {
+		return fmt.Errorf("%w: it ended by itself (%s): %s", kind, how, cause)
+	}
+	return fmt.Errorf("%w: it ended by itself (%s)", kind, how)
 }
 
 // Client reaches the engine over connections that are kept alive: only path and
@@ -253,10 +275,13 @@ func (p *Process) Report() Report {
 	p.mu.Lock()
 	sandbox := p.sandbox
 	p.mu.Unlock()
-	r := Report{Devices: p.devices, Load: p.load, Sandbox: sandbox}
+	r := Report{Devices: p.devices, Load: p.load, Sandbox: sandbox, Guard: p.guard}
 	r.Layers, r.Offloaded, r.Buffers = p.journal.facts()
-	if !r.GPU() {
+	if !r.GPU() && len(p.links.ports) == 0 {
 		r.Offloaded = 0 // llama.cpp also counts what it would have put on a GPU
+	}
+	for _, port := range p.links.ports {
+		r.Remotes = append(r.Remotes, r.remote(port))
 	}
 	return r
 }

@@ -15,7 +15,8 @@ type Report struct {
 	// Devices are the GPUs that it was started with.
 	Devices []string
 	// Layers is the number of layers, the output layer counted, and Offloaded
-	// how many of them are on GPUs. Both are 0 where the engine did not say.
+	// how many of them are on GPUs and Remotes, the output layer counted with Remotes
+	// wherever it is. Both are 0 where the engine did not say.
 	Layers, Offloaded int
 	// Buffers is the memory that the engine reserved, device by device.
 	Buffers []Buffer
@@ -43,12 +44,16 @@ type Buffer struct {
 // HostID is the id of host memory as a device.
 const HostID = "RAM"
 
-// Used is the memory that the engine said it reserved, in bytes by the id of the
-// device: all that is not on one of the GPUs that it was started with is HostID's.
+// Used is the memory of this machine that the engine said it reserved, in bytes by
+// the id of the device: all that is not on one of the GPUs that it was started with,
+// and not on another machine, is HostID's.
 // The program itself and what a GPU's driver takes are not in it.
 func (r Report) Used() map[string]uint64 {
 	used := map[string]uint64{}
 	for _, b := range r.Buffers {
+		if _, _, ok := remoteBuffer(b.Device); ok {
+			continue
+		}
 		used[r.on(b.Device)] += b.Model + b.Context + b.Compute
 	}
 	return used
@@ -72,6 +77,32 @@ func (r Report) weighed() (list []string) {
 // GPUs nor known for host memory.
 func (r Report) strange() bool {
 	return slices.ContainsFunc(r.Buffers, func(b Buffer) bool { return b.Model > 0 && r.on(b.Device) == HostID && !onHost(b.Device) })
+}
+
+// remoteName is what an engine calls its buffers on an RPC server, by the number of
+// the device there: RPC0[127.0.0.1:9000].
+var remoteName = regexp.MustCompile(`\ARPC(\d{1,3})\[127\.0\.0\.1:(\d{1,5})\]\z`)
+
+// remoteBuffer says on which port's RPC server a buffer of this name is, and on
+// which of its devices.
+func remoteBuffer(name string) (port, device int, ok bool) {
+	m := remoteName.FindStringSubmatch(name)
+	if m == nil {
+		return 0, 0, false
+	}
+	device, _ = strconv.Atoi(m[1]) // digits, and few
+	port, _ = strconv.Atoi(m[2])
+	return port, device, true
+}
+
+// remote is the memory on the RPC server behind a port, in bytes.
+func (r Report) remote(port int) (sum uint64) {
+	for _, b := range r.Buffers {
+		if at, _, ok := remoteBuffer(b.Device); ok && at == port {
+			sum += b.Model + b.Context + b.Compute
+		}
+	}
+	return sum
 }
 
 // on is the id of the device on which a buffer of this name is. What a backend adds
@@ -98,7 +129,7 @@ var (
 	// load_tensors: offloaded 7/7 layers to GPU
 	offloadLine = regexp.MustCompile(`offloaded (\d{1,6})/(\d{1,6}) layers to GPU`)
 	// load_tensors:   CPU_Mapped model buffer size =     1.66 MiB
-	bufferLine = regexp.MustCompile(`:\s+([A-Za-z][A-Za-z0-9_-]{0,40})\s+(model|KV|RS|output|compute) buffer size =\s+([0-9.]{1,16}) MiB`)
+	bufferLine = regexp.MustCompile(`:\s+([A-Za-z][A-Za-z0-9_-]{0,40}(?:\[[0-9.]{7,15}:[0-9]{1,5}\])?)\s+(model|KV|RS|output|compute) buffer size =\s+([0-9.]{1,16}) MiB`)
 )
 
 // A reportReader picks the facts of a Report out of the lines of a log.
@@ -136,14 +167,14 @@ func (r *reportReader) line(line string) {
 }
 
 // buffer finds the entry of a device or adds one; nil where there are too many
-// for any machine.
+// for any engine.
 func (r *reportReader) buffer(device string) *Buffer {
 	for i := range r.buffers {
 		if r.buffers[i].Device == device {
 			return &r.buffers[i]
 		}
 	}
-	if len(r.buffers) == 64 {
+	if len(r.buffers) == 64+maxRemotes*maxRemoteDevices {
 		return nil
 	}
 	r.buffers = append(r.buffers, Buffer{Device: device})

@@ -5,8 +5,12 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
+	"strings"
+	"time"
 )
 
 // RPCSpec is everything about one RPC server process: the part of an engine that
@@ -106,7 +110,121 @@ func (e Engine) StartRPC(ctx context.Context, s RPCSpec) (*RPCServer, error) {
 	if err := s.Validate(); err != nil {
 		return nil, err
 	}
-	return nil, fmt.Errorf("%w: not yet", ErrEngine)
+	if err := e.CheckRPC(); err != nil {
+		return nil, err
+	}
+	if s.Sandbox == "" {
+		s.Sandbox = SandboxAuto
+	}
+	if _, err := CheckSandbox(s.Sandbox); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, rpcReadyIn, ErrTimeout)
+	defer cancel()
+	p, err := e.launchRPC(ctx, s)
+	if err != nil {
+		return nil, lateRPC(ctx, s.Name, err)
+	}
+	r := &RPCServer{p}
+	if err := r.awaitHello(ctx, e.RPC); err != nil {
+		p.abort()
+		return nil, lateRPC(ctx, s.Name, err)
+	}
+	p.journal.serving()
+	p.log.Info("rpc server ready", "model", s.Name, "pid", p.PID(), "guard", p.guard.Text, "cached", p.cached())
+	return r, nil
+}
+
+// rpcReadyIn is how long an RPC server may take to answer: drivers of several GPUs
+// take seconds to wake up.
+const rpcReadyIn = time.Minute
+
+// lateRPC is as late.
+func lateRPC(ctx context.Context, name string, err error) error {
+	return fmt.Errorf("RPC server: %w", late(ctx, name, rpcReadyIn, err))
+}
+
+// launchRPC prepares the folders and starts shim and server.
+func (e Engine) launchRPC(ctx context.Context, s RPCSpec) (*Process, error) {
+	box, cache, err := makeFolders(s.RunDir, s.CacheDir)
+	if err != nil {
+		return nil, err
+	}
+	env, tensors := engineEnv(os.Environ(), box, cache), ""
+	if s.Tensors != "" {
+		tensors = filepath.Join(s.Tensors, "rpc")
+		if err := os.MkdirAll(tensors, 0o700); err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrState, err)
+		}
+		env = slices.DeleteFunc(env, func(v string) bool { return strings.HasPrefix(v, tensorsVariable) })
+		env = append(env, tensorsVariable+s.Tensors)
+	}
+	guard, err := guardFor(ctx, s.Sandbox, s.Shim, s.unguarded)
+	if err != nil {
+		return nil, err
+	}
+	var own *network
+	at := endpoint{port: doorPort}
+	if guard.OK {
+		if own, err = newNetwork(); err != nil {
+			return nil, err
+		}
+		at.dial = func(ctx context.Context) (net.Conn, error) { return own.dial(ctx, doorPort) }
+	} else if at.port, err = freePort(); err != nil {
+		return nil, err
+	}
+	gpu := slices.ContainsFunc(s.Devices, func(d string) bool { return d != HostID })
+	o := order{
+		Args: s.arguments(at.port), IfReadOnly: []string{"--cache"}, Env: withModelEnv(env, s.Env), Dir: box,
+		Policy: policy{
+			Mode: s.Sandbox, Program: e.RPCServer, Write: []string{box}, ReadOnly: tensors,
+			Home: home(), GPU: gpu, Port: at.port, Guarded: guard.OK,
+		},
+	}
+	if cache != box {
+		o.Policy.Write = append(o.Policy.Write, cache)
+	}
+	if guard.OK {
+		o.Guard = &guardOrder{}
+	}
+	command, err := shimCommand(s.Shim)
+	var file *logFile
+	if err == nil {
+		if file, err = openLog(filepath.Join(s.RunDir, "engine.log")); err != nil {
+			err = fmt.Errorf("%w: %w", ErrState, err)
+		}
+	}
+	if err != nil {
+		if own != nil {
+			own.close()
+		}
+		return nil, err
+	}
+	p := newProcess(Spec{Name: s.Name, Logger: s.Logger}, at, socketPlace{}, file)
+	p.guard, p.network = guard, own
+	if err := p.begin(ctx, command, o, s.Started); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// tensorsVariable names the folder in whose "rpc" the server looks for tensors.
+const tensorsVariable = "LLAMA_CACHE="
+
+// arguments is the command line of an RPC server.
+func (s RPCSpec) arguments(port int) []string {
+	threads := s.Threads
+	if threads == 0 {
+		threads = defaultThreads()
+	}
+	devices := []string{"CPU"}
+	if len(s.Devices) > 0 {
+		devices = slices.Clone(s.Devices)
+		if i := slices.Index(devices, HostID); i >= 0 {
+			devices[i] = "CPU"
+		}
+	}
+	return []string{"--host", "127.0.0.1", "--port", strconv.Itoa(port), "--threads", strconv.Itoa(threads), "--device", strings.Join(devices, ",")}
 }
 
 // Dial connects to the server, through its guard where there is one. It is a

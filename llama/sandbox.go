@@ -32,7 +32,8 @@ type SandboxStatus struct {
 	// writes only into its own folder.
 	Files bool `json:"files"`
 	// Network: the engine has its own listening socket and can open no other,
-	// nor reach any, on this machine or elsewhere.
+	// nor reach any, on this machine or elsewhere, but for those of relay in a network
+	// of the engine's own.
 	Network bool `json:"network"`
 	// Processes: the engine can signal, slow down and look into no other process.
 	Processes bool `json:"processes"`
@@ -71,6 +72,13 @@ type policy struct {
 	Home string `json:"home,omitempty"`
 	// GPU opens the devices and the parts of /proc and /sys that drivers need.
 	GPU bool `json:"gpu,omitempty"`
-	// Port is the one TCP port to listen on; 0 where the engine has a socket.
-	Port int `json:"port,omitempty"`
+	// ReadOnly is a folder whose files it reads and lists, and must not change even
+	// where there is no sandbox.
+	ReadOnly string `json:"read_only,omitempty"`
+	// Port is the one TCP port to listen on; 0 where the engine has a socket. Connect
+	// are the ones to connect to, which count only with Port.
+	Port    int   `json:"port,omitempty"`
+	Connect []int `json:"connect,omitempty"`
+	// Guarded: the engine has a network of its own.
+	Guarded bool `json:"guarded,omitempty"`
 }

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"path/filepath"
 
 	"golang.org/x/sys/unix"
 )
@@ -20,7 +21,7 @@ import (
 // with an order of the same form on its stdin: it enters the sandbox and becomes
 // the engine. What it reports on its stdout ends where the engine begins.
 func startConfined(o order) (*exec.Cmd, event) {
-	if o.Policy.GPU {
+	if o.Policy.GPU && !o.Policy.Guarded { // where that can do nothing
 		wakeNVIDIA("/dev", os.Stderr)
 	}
 	cmd := exec.Command("/proc/self/exe") // this very program, also when another version lies in its place by now
@@ -78,10 +79,14 @@ func becomeEngine(o order) int {
 	if err != nil {
 		status.Text += "; " + err.Error()
 	}
-	if p.Mode == SandboxRequire && (err != nil || !status.Files || p.Port == 0 && !status.Full()) {
+	if p.Mode == SandboxRequire && (err != nil || !status.Files || (p.Port == 0 || p.Guarded) && !status.Full()) {
 		return fail(event{Failed: status.Text, NoSandbox: true})
 	}
-	if err := report.Encode(event{Sandbox: status}); err != nil {
+	readOnly := p.ReadOnly != "" && onlyReads(p.ReadOnly)
+	if readOnly {
+		o.Args = append(o.Args, o.IfReadOnly...)
+	}
+	if err := report.Encode(event{Sandbox: status, ReadOnly: readOnly}); err != nil {
 		return 125 // the shim is gone
 	}
 	err = unix.Exec(p.Program, append([]string{p.Program}, o.Args...), os.Environ())
@@ -104,4 +109,40 @@ func detachStreams() (*os.File, error) {
 		return nil, err
 	}
 	return os.NewFile(uintptr(events), "events"), nil
+}
+
+// onlyReads says whether this thread can list a folder and neither make a file in it
+// nor open for writing one that is there. It tries.
+func onlyReads(dir string) bool {
+	files, err := os.ReadDir(dir)
+	if err != nil {
+		return false
+	}
+	const name = ".relay-try"
+	path := filepath.Join(dir, name)
+	fd, err := unix.Open(path, unix.O_WRONLY|unix.O_CREAT|unix.O_CLOEXEC, 0o600)
+	if err == nil {
+		_ = errors.Join(unix.Close(fd), unix.Unlink(path))
+		return false
+	}
+	if !refuses(err) {
+		return false
+	}
+	for _, f := range files {
+		if !f.Type().IsRegular() {
+			continue
+		}
+		fd, err := unix.Open(filepath.Join(dir, f.Name()), unix.O_WRONLY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+		if err == nil {
+			_ = unix.Close(fd)
+		}
+		return refuses(err)
+	}
+	return true
+}
+
+// refuses says whether an error means that a file may not be written to, and not
+// that this once it could not.
+func refuses(err error) bool {
+	return errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM) || errors.Is(err, unix.EROFS)
 }

@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"time"
 )
 
@@ -25,6 +27,16 @@ func gpuDevices(dev string) []string {
 		all = append(all, paths...)
 	}
 	return all
+}
+
+// wakeGPU is wakeNVIDIA by relay itself, for a shim that has a network of its own: in
+// there the tool gets no rights.
+func wakeGPU(log *slog.Logger) {
+	var said strings.Builder
+	wakeNVIDIA("/dev", &said)
+	if said.Len() > 0 {
+		log.Info("engine's devices", "said", strings.TrimSpace(said.String()))
+	}
 }
 
 // modprobeTime is how long loading a module of the kernel may take.

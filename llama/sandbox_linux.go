@@ -26,22 +26,27 @@ func probeSandbox() SandboxStatus {
 	if err != nil {
 		abi = 0
 	}
-	return describeSandbox(abi, seccompWorks(), 0)
+	return describeSandbox(abi, seccompWorks(), policy{})
 }
 
 // describeSandbox is the status of a sandbox with that much in force. Landlock
 // knows of signals only since its version 6 and of limits and turns not at all:
 // the filter keeps these, and Landlock keeps what is in /proc.
-func describeSandbox(abi int, seccomp bool, port int) SandboxStatus {
-	s := SandboxStatus{Files: abi >= leastLandlock, Network: seccomp && port == 0, Processes: seccomp && abi > 0}
+func describeSandbox(abi int, seccomp bool, p policy) SandboxStatus {
+	s := SandboxStatus{Files: abi >= leastLandlock, Network: seccomp && (p.Port == 0 || p.Guarded), Processes: seccomp && abi > 0}
 	others := "signal and slow down this user's other programs"
 	if abi >= signalLandlock {
 		others = "slow down this user's other programs"
 	}
+	port := p.Port != 0 && !p.Guarded
 	switch {
+	case s.Full() && p.Guarded:
+		s.Text = fmt.Sprintf("engines read only their own files, open connections to relay alone and reach no other program (Landlock %d, seccomp)", abi)
 	case s.Full():
 		s.Text = fmt.Sprintf("engines read only their own files, open no connections and reach no other program (Landlock %d, seccomp)", abi)
-	case s.Files && port != 0:
+	case s.Files && port && seccomp:
+		s.Text = fmt.Sprintf("engines read only their own files and reach no other program but by its ports (Landlock %d, seccomp)", abi)
+	case s.Files && port:
 		s.Text = fmt.Sprintf("engines read only their own files (Landlock %d) and listen on one port, but can %s", abi, others)
 	case s.Files:
 		s.Text = fmt.Sprintf("engines read only their own files (Landlock %d), but can open connections and %s: this kernel has no seccomp filters for them",
@@ -64,7 +69,7 @@ func describeSandbox(abi int, seccomp bool, port int) SandboxStatus {
 // is in the status, even with an error.
 func confineThread(p policy) (SandboxStatus, error) {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
-		return describeSandbox(0, false, p.Port), fmt.Errorf("no_new_privs: %w", err)
+		return describeSandbox(0, false, p), fmt.Errorf("no_new_privs: %w", err)
 	}
 	if p.GPU {
 		// Landlock knows the process's folder in /proc as long as that is in the
@@ -76,15 +81,11 @@ func confineThread(p policy) (SandboxStatus, error) {
 		err = fmt.Errorf("landlock: %w", err)
 	}
 	err = errors.Join(err, dropCapabilities(p))
-	seccomp := false
-	if p.Port == 0 {
-		err2 := restrictSyscalls()
-		if err2 != nil {
-			err2 = fmt.Errorf("seccomp: %w", err2)
-		}
-		seccomp, err = err2 == nil, errors.Join(err, err2)
+	err2 := restrictSyscalls(p.Port != 0)
+	if err2 != nil {
+		err2 = fmt.Errorf("seccomp: %w", err2)
 	}
-	return describeSandbox(abi, seccomp, p.Port), err
+	return describeSandbox(abi, err2 == nil, p), errors.Join(err, err2)
 }
 
 // restrictFiles leaves the calling thread what p allows of files and ports, as
@@ -132,6 +133,9 @@ func (p policy) rules() []landlock.Rule {
 	may(read|run, p.Program)
 	may(read, p.Read...)
 	may(read|list|change, p.Write...)
+	if p.ReadOnly != "" {
+		may(read|list, p.ReadOnly)
+	}
 
 	interpreter, libraries := p.libraries()
 	if interpreter != "" {
@@ -159,6 +163,9 @@ func (p policy) rules() []landlock.Rule {
 	}
 	if p.Port != 0 {
 		rules = append(rules, landlock.BindTCP(uint16(p.Port)))
+		for _, port := range p.Connect {
+			rules = append(rules, landlock.ConnectTCP(uint16(port)))
+		}
 	}
 	return rules
 }

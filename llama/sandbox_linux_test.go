@@ -214,7 +214,7 @@ func TestSandboxAnotherUsersModel(t *testing.T) {
 func TestSyscallFilter(t *testing.T) {
 	const self = 4711
 	var raw []bpf.RawInstruction
-	for _, f := range syscallFilter(self) {
+	for _, f := range syscallFilter(self, false) {
 		raw = append(raw, bpf.RawInstruction{Op: f.Code, Jt: f.Jt, Jf: f.Jf, K: f.K})
 	}
 	program, ok := bpf.Disassemble(raw)
@@ -300,7 +300,7 @@ func TestDescribeSandbox(t *testing.T) {
 		{0, false, 0, false, false, false, "this user's rights", "none"},
 		{2, false, 0, false, false, false, "this user's rights", "none"},
 	} {
-		s := describeSandbox(c.abi, c.seccomp, c.port)
+		s := describeSandbox(c.abi, c.seccomp, policy{Port: c.port})
 		if s.Files != c.files || s.Network != c.network || s.Processes != c.processes || s.Full() != (c.files && c.network && c.processes) ||
 			!strings.Contains(s.Text, c.text) || strings.Contains(s.Text, c.without) {
 			t.Errorf("%+v: %+v", c, s)

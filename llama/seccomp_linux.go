@@ -20,14 +20,16 @@ func seccompWorks() bool {
 
 // restrictSyscalls leaves the calling thread, and what it becomes, only stream
 // sockets between processes of this machine, none of which it can connect: it
-// can listen on one, and that is all. It also takes away the calls by which a
+// can listen on one, and that is all. With tcp it leaves sockets of TCP in their
+// place, which it can connect: it cannot reach what listens on a path then, such as
+// relay's control socket. It also takes away the calls by which a
 // process gets at other processes, at the kernel, or around Landlock. There is
 // no way back.
-func restrictSyscalls() error {
+func restrictSyscalls(tcp bool) error {
 	if auditArch == 0 {
 		return fmt.Errorf("no filter for this processor")
 	}
-	filter := syscallFilter(uint32(os.Getpid()))
+	filter := syscallFilter(uint32(os.Getpid()), tcp)
 	prog := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
 	if _, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, 0, uintptr(unsafe.Pointer(&prog))); errno != 0 {
 		return fmt.Errorf("the kernel refused the filter: %w", errno)
@@ -41,9 +43,9 @@ func restrictSyscalls() error {
 //
 // Process ids, flags and commands are 32 bits wide in the kernel, whatever is in
 // the other half of their register: it is not looked at.
-func syscallFilter(pid uint32) []unix.SockFilter {
+func syscallFilter(pid uint32, tcp bool) []unix.SockFilter {
 	// The offsets in struct seccomp_data.
-	const nr, arch, arg0, arg1 = 0, 4, 16, 24
+	const nr, arch, arg0, arg1, arg2 = 0, 4, 16, 24, 32
 	load := func(offset uint32) unix.SockFilter {
 		return unix.SockFilter{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: offset}
 	}
@@ -54,6 +56,8 @@ func syscallFilter(pid uint32) []unix.SockFilter {
 	end := func(what uint32) unix.SockFilter { return unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: what} }
 	refuse := func(errno unix.Errno) unix.SockFilter { return end(unix.SECCOMP_RET_ERRNO | uint32(errno)) }
 	allow := end(unix.SECCOMP_RET_ALLOW)
+	// Of the kind of a socket: without SOCK_CLOEXEC and the like.
+	withoutFlags := unix.SockFilter{Code: unix.BPF_ALU | unix.BPF_AND | unix.BPF_K, K: 0xf}
 
 	f := []unix.SockFilter{
 		load(arch),
@@ -68,17 +72,35 @@ func syscallFilter(pid uint32) []unix.SockFilter {
 	at := func(call uint32, then ...unix.SockFilter) {
 		f = append(append(f, jump(unix.BPF_JEQ, call, 0, uint8(len(then)))), then...)
 	}
-	// A datagram socket of a pair sends to any other as well.
-	for _, call := range []uint32{unix.SYS_SOCKET, unix.SYS_SOCKETPAIR} {
-		at(call,
+	if tcp {
+		// Of other protocols by which there are streams only TCP is looked after by Landlock.
+		at(unix.SYS_SOCKET,
 			load(arg0),
-			jump(unix.BPF_JEQ, unix.AF_UNIX, 0, 4),
+			jump(unix.BPF_JEQ, unix.AF_INET, 0, 7),
 			load(arg1),
-			unix.SockFilter{Code: unix.BPF_ALU | unix.BPF_AND | unix.BPF_K, K: 0xf}, // without SOCK_CLOEXEC and the like
-			jump(unix.BPF_JEQ, unix.SOCK_STREAM, 0, 1),
+			withoutFlags,
+			jump(unix.BPF_JEQ, unix.SOCK_STREAM, 0, 4),
+			load(arg2),
+			jump(unix.BPF_JEQ, 0, 1, 0),
+			jump(unix.BPF_JEQ, unix.IPPROTO_TCP, 0, 1),
 			allow,
 			refuse(unix.EACCES),
 		)
+		at(unix.SYS_SOCKETPAIR, refuse(unix.EACCES))
+	} else {
+		// A datagram socket of a pair sends to any other as well.
+		for _, call := range []uint32{unix.SYS_SOCKET, unix.SYS_SOCKETPAIR} {
+			at(call,
+				load(arg0),
+				jump(unix.BPF_JEQ, unix.AF_UNIX, 0, 4),
+				load(arg1),
+				withoutFlags,
+				jump(unix.BPF_JEQ, unix.SOCK_STREAM, 0, 1),
+				allow,
+				refuse(unix.EACCES),
+			)
+		}
+		at(unix.SYS_CONNECT, refuse(unix.EPERM))
 	}
 	// Signals: to itself, as abort sends one. A child's own are refused to it.
 	for _, call := range []uint32{unix.SYS_KILL, unix.SYS_TKILL, unix.SYS_TGKILL, unix.SYS_RT_SIGQUEUEINFO, unix.SYS_RT_TGSIGQUEUEINFO} {
@@ -132,7 +154,6 @@ const (
 // the owners and modes of files, which Landlock does not guard.
 func refusedCalls() []uint32 {
 	return append([]uint32{
-		unix.SYS_CONNECT,
 		unix.SYS_PTRACE, unix.SYS_PROCESS_VM_READV, unix.SYS_PROCESS_VM_WRITEV, unix.SYS_PIDFD_GETFD, unix.SYS_KCMP,
 		unix.SYS_PIDFD_SEND_SIGNAL, unix.SYS_PROCESS_MADVISE, unix.SYS_PROCESS_MRELEASE,
 		unix.SYS_SHMGET, unix.SYS_SHMAT, unix.SYS_SHMCTL, unix.SYS_SEMGET, unix.SYS_SEMCTL,

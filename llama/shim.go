@@ -24,6 +24,8 @@ import (
 //	stdout  events, one line of JSON each
 //	stderr  what the engine writes, unread by the shim
 //
+// In a network of the engine's own there is one more, by which relay gets sockets.
+//
 // If the shim itself is killed, the engine dies too: on Linux the kernel kills
 // it, on Windows it is in a job object with the shim, elsewhere relay does it.
 
@@ -35,9 +37,21 @@ type order struct {
 	Policy policy   `json:"policy"`
 	// Remove are the socket and the folder made for it, removed at the end.
 	Remove []string `json:"remove,omitempty"`
+	// IfReadOnly are further arguments where the policy's folder that is only to be
+	// read was proven so.
+	IfReadOnly []string `json:"if_read_only,omitempty"`
+	// Guard is for a shim in a network of its own. Without a program it only tries
+	// whether that works.
+	Guard *guardOrder `json:"guard,omitempty"`
 	// Enter is for a process that is not to be the shim but its child: it enters
 	// the sandbox and becomes the engine.
 	Enter bool `json:"enter,omitempty"`
+}
+
+// A guardOrder tells a shim in a network of its own on which ports of it relay is to
+// listen.
+type guardOrder struct {
+	Listen []int `json:"listen,omitempty"`
 }
 
 // An event is what the shim reports.
@@ -46,11 +60,15 @@ type event struct {
 	Started int `json:"started,omitempty"`
 	// Sandbox is what is in force; with Started.
 	Sandbox SandboxStatus `json:"sandbox,omitzero"`
+	// ReadOnly: the folder that is only to be read was proven so; with Started.
+	ReadOnly bool `json:"read_only,omitempty"`
 	// Failed is why there is no engine; NoSandbox says it is for want of one.
 	Failed    string `json:"failed,omitempty"`
 	NoSandbox bool   `json:"no_sandbox,omitempty"`
-	// Exited is how the engine ended, such as "exit status 1".
-	Exited string `json:"exited,omitempty"`
+	// Exited is how the engine ended, such as "exit status 1"; Aborted says that it
+	// did so itself, by SIGABRT.
+	Exited  string `json:"exited,omitempty"`
+	Aborted bool   `json:"aborted,omitempty"`
 }
 
 const (
@@ -117,6 +135,15 @@ func (s *shim) run(in *bufio.Reader) int {
 	signal.Notify(signals, shimSignals()...)
 	if err := prepareProcess(); err != nil {
 		return s.fail(event{Failed: err.Error()})
+	}
+	if s.order.Guard != nil {
+		if err := guardShim(*s.order.Guard); err != nil {
+			return s.fail(event{Failed: err.Error()})
+		}
+		if s.order.Policy.Program == "" {
+			_, _ = in.ReadByte() // relay has seen enough
+			return 0
+		}
 	}
 	start := startConfined
 	if s.order.Policy.Mode == SandboxOff {
@@ -189,7 +216,7 @@ func (s *shim) end(cmd *exec.Cmd, err error) int {
 	if st := cmd.ProcessState; st != nil {
 		code, how = exitCode(st), st.String()
 	}
-	s.tell(event{Exited: how})
+	s.tell(event{Exited: how, Aborted: cmd.ProcessState != nil && aborted(cmd.ProcessState)})
 	return code
 }
 

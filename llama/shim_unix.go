@@ -37,3 +37,9 @@ func exitCode(st *os.ProcessState) int {
 	}
 	return st.ExitCode()
 }
+
+// aborted says whether a process ended itself by SIGABRT.
+func aborted(st *os.ProcessState) bool {
+	ws, ok := st.Sys().(syscall.WaitStatus)
+	return ok && ws.Signaled() && ws.Signal() == syscall.SIGABRT
+}

@@ -21,6 +21,9 @@ func terminateGroup(p *os.Process) error {
 
 func waitGroup(cmd *exec.Cmd) error { return cmd.Wait() }
 
+// aborted says whether a process ended itself by abort, which is this code here.
+func aborted(st *os.ProcessState) bool { return st.ExitCode() == 3 }
+
 func exitCode(st *os.ProcessState) int { return st.ExitCode() }
 
 func dieWithMe(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{HideWindow: true} }

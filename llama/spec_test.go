@@ -73,7 +73,7 @@ func TestArguments(t *testing.T) {
 		all.flags[f] = true
 	}
 	line := func(e Engine, s Spec, at endpoint) string {
-		args, err := e.arguments(s, at)
+		args, err := e.arguments(s, at, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -96,7 +96,7 @@ func TestArguments(t *testing.T) {
 		t.Errorf("got %s", got)
 	}
 	s.GPULayers, s.Split, s.CPUExperts = 7, []int{4, 3}, 2
-	if _, err := all.arguments(s, endpoint{}); !errors.Is(err, ErrSpec) || !strings.Contains(err.Error(), "no --n-cpu-moe") {
+	if _, err := all.arguments(s, endpoint{}, nil); !errors.Is(err, ErrSpec) || !strings.Contains(err.Error(), "no --n-cpu-moe") {
 		t.Errorf("experts, with a build that cannot: %v", err)
 	}
 	for _, f := range []string{"--n-cpu-moe", "--load-mode", "--metrics"} {
@@ -123,7 +123,7 @@ func TestArguments(t *testing.T) {
 		t.Errorf("got %s", got)
 	}
 	s.Args = []string{"--swa-full"}
-	if _, err := all.arguments(s, endpoint{}); !errors.Is(err, ErrArgument) || !strings.Contains(err.Error(), "has no --swa-full") {
+	if _, err := all.arguments(s, endpoint{}, nil); !errors.Is(err, ErrArgument) || !strings.Contains(err.Error(), "has no --swa-full") {
 		t.Errorf("an argument that the build lacks: %v", err)
 	}
 }

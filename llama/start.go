@@ -9,6 +9,7 @@ import (
 	"math"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"time"
@@ -120,42 +121,68 @@ func readyBudget(s Spec) (time.Duration, error) {
 
 // launch prepares the folders and starts shim and engine.
 func (e Engine) launch(ctx context.Context, s Spec) (*Process, error) {
-	stateErr := func(err error) error { return fmt.Errorf("%w: %w", ErrState, err) }
-	if err := os.MkdirAll(s.RunDir, 0o700); err != nil {
-		return nil, stateErr(err)
+	box, cache, err := makeFolders(s.RunDir, s.CacheDir)
+	if err != nil {
+		return nil, err
 	}
-	// The engine may write into box alone: not where relay opens its log.
-	box := filepath.Join(s.RunDir, "box")
-	if err := freshDir(box); err != nil {
-		return nil, stateErr(err)
+	var guard Guard
+	if len(s.Remotes) > 0 {
+		if err := e.CheckRPC(); err != nil {
+			return nil, err
+		}
+		if guard, err = guardFor(ctx, s.Sandbox, s.Shim, s.unguarded); err != nil {
+			return nil, err
+		}
+		// Whoever may connect to ports may not have a socket with a path.
+		s.onPort = s.onPort || runtime.GOOS == "linux" && s.Sandbox != SandboxOff
 	}
-	cache := box
-	if s.CacheDir != "" {
-		cache = s.CacheDir
-		if err := os.MkdirAll(cache, 0o700); err != nil {
-			return nil, stateErr(err)
+	var own *network
+	var ports []int
+	var listeners []net.Listener
+	at, place := endpoint{port: doorPort}, socketPlace{}
+	if guard.OK {
+		if own, err = newNetwork(); err != nil {
+			return nil, err
+		}
+		at.dial = func(ctx context.Context) (net.Conn, error) { return own.dial(ctx, doorPort) }
+		for i := range s.Remotes {
+			ports = append(ports, firstRemotePort+i)
+		}
+	} else {
+		if at, place, err = s.endpoint(box); err != nil {
+			return nil, err
+		}
+		if ports, listeners, err = listenLocally(len(s.Remotes)); err != nil {
+			return nil, err
 		}
 	}
-	at, place, err := s.endpoint(box)
+	args, err := e.arguments(s, at, ports)
+	var command *exec.Cmd
+	if err == nil {
+		command, err = shimCommand(s.Shim)
+	}
+	var file *logFile
+	if err == nil {
+		if file, err = openLog(filepath.Join(s.RunDir, "engine.log")); err != nil {
+			err = fmt.Errorf("%w: %w", ErrState, err)
+		}
+	}
 	if err != nil {
+		if own != nil {
+			own.close()
+		}
+		for _, l := range listeners {
+			_ = l.Close() // nobody uses it
+		}
 		return nil, err
 	}
-	args, err := e.arguments(s, at)
-	if err != nil {
-		return nil, err
-	}
-	file, err := openLog(filepath.Join(s.RunDir, "engine.log"))
-	if err != nil {
-		return nil, stateErr(err)
-	}
-	home, _ := os.UserHomeDir() // none: nothing to keep libraries out of
 	o := order{
 		Args: args,
 		Env:  withModelEnv(engineEnv(os.Environ(), box, cache), s.Env),
 		Dir:  box,
 		Policy: policy{
 			Mode: s.Sandbox, Program: e.Server, Read: s.files(), Write: []string{box},
-			Home: home, GPU: len(s.Devices) > 0, Port: at.port,
+			Home: home(), GPU: len(s.Devices) > 0, Port: at.port, Connect: ports, Guarded: guard.OK,
 		},
 	}
 	if cache != box {
@@ -171,20 +198,79 @@ func (e Engine) launch(ctx context.Context, s Spec) (*Process, error) {
 		o.Remove = append(o.Remove, place.dir)
 		o.Policy.Write = append(o.Policy.Write, place.dir)
 	}
-	command, err := shimCommand(s.Shim)
-	if err != nil {
-		file.close()
-		return nil, err
-	}
 	p := newProcess(s, at, place, file)
 	p.metrics = e.flags["--metrics"]
-	if err := p.start(ctx, command, o); err != nil {
+	p.guard, p.network, p.links.ports, p.links.listeners = guard, own, ports, listeners
+	if guard.OK {
+		o.Guard = &guardOrder{Listen: ports}
+	}
+	if err := p.begin(ctx, command, o, s.Started); err != nil {
 		return nil, err
 	}
-	if s.Started != nil {
-		s.Started(p.PID())
-	}
 	return p, nil
+}
+
+// The ports in a network of an engine's own, where there is nobody else: that of its
+// server, and of relay's listeners for its Remotes.
+const (
+	doorPort        = 8000
+	firstRemotePort = 9000
+)
+
+// begin starts shim and engine, tells started, and begins to take what the engine
+// connects to.
+func (p *Process) begin(ctx context.Context, cmd *exec.Cmd, o order, started func(pid int)) error {
+	if p.network != nil && o.Policy.GPU {
+		wakeGPU(p.log)
+	}
+	if err := p.start(ctx, cmd, o); err != nil {
+		p.ownNetworkEnds()
+		return err
+	}
+	if started != nil {
+		started(p.PID())
+	}
+	listeners := p.links.listeners
+	if p.network != nil && len(p.links.ports) > 0 {
+		var err error
+		if listeners, err = p.network.listeners(ctx, len(p.links.ports)); err != nil {
+			p.abort()
+			return err
+		}
+	}
+	var mayConnect func(net.Conn) error
+	if p.network == nil {
+		mayConnect = func(c net.Conn) error { return connectedBy(c, p.PID()) }
+	}
+	p.links.serve(listeners, mayConnect)
+	return nil
+}
+
+// makeFolders makes the folders of a process. It may write into box, and into cache,
+// which outlives it, but not where relay opens its log.
+func makeFolders(runDir, cacheDir string) (box, cache string, err error) {
+	stateErr := func(err error) error { return fmt.Errorf("%w: %w", ErrState, err) }
+	if err := os.MkdirAll(runDir, 0o700); err != nil {
+		return "", "", stateErr(err)
+	}
+	box = filepath.Join(runDir, "box")
+	if err := freshDir(box); err != nil {
+		return "", "", stateErr(err)
+	}
+	cache = box
+	if cacheDir != "" {
+		cache = cacheDir
+		if err := os.MkdirAll(cache, 0o700); err != nil {
+			return "", "", stateErr(err)
+		}
+	}
+	return box, cache, nil
+}
+
+// home is the user's; empty where there is none to keep libraries out of.
+func home() string {
+	dir, _ := os.UserHomeDir()
+	return dir
 }
 
 // endpoint decides where the engine of s listens.
@@ -195,17 +281,26 @@ func (s Spec) endpoint(box string) (endpoint, socketPlace, error) {
 	}
 	// The port is free now. Should another program take it first, the engine
 	// ends; should that answer in its place, it does not know the key.
-	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	port, err := freePort()
 	if err != nil {
-		return endpoint{}, socketPlace{}, fmt.Errorf("%w: no port for the engine: %w", ErrState, err)
-	}
-	port := l.Addr().(*net.TCPAddr).Port
-	if err := l.Close(); err != nil {
-		return endpoint{}, socketPlace{}, fmt.Errorf("%w: %w", ErrState, err)
+		return endpoint{}, socketPlace{}, err
 	}
 	at := endpoint{port: port, key: rand.Text(), keyFile: filepath.Join(box, "key")}
 	if err := os.WriteFile(at.keyFile, []byte(at.key+"\n"), 0o600); err != nil {
 		return endpoint{}, socketPlace{}, fmt.Errorf("%w: %w", ErrState, err)
 	}
 	return at, socketPlace{}, nil
+}
+
+// freePort is a port of the loopback address on which nobody listens now.
+func freePort() (int, error) {
+	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		return 0, fmt.Errorf("%w: no port for the engine: %w", ErrState, err)
+	}
+	port := l.Addr().(*net.TCPAddr).Port
+	if err := l.Close(); err != nil {
+		return 0, fmt.Errorf("%w: %w", ErrState, err)
+	}
+	return port, nil
 }
