@@ -88,9 +88,11 @@ func check(t *testing.T, h Header, ctx, slots int) {
 	if m.Total != m.Weights+m.KV+m.Compute || m.Weights < h.TensorBytes || m.Total > 4*maxMemory {
 		t.Errorf("%+v", m)
 	}
-	if shape, err := h.Shape(Serving{Context: ctx, Slots: slots}); err != nil || shape.CPU() != m.Total || h.Kind != KindProjector && shape.count() != int(h.Layers) {
-		t.Errorf("%+v of %+v: %v", shape, m, err)
+	shape, err := h.Shape(Serving{Context: ctx, Slots: slots})
+	if err != nil || shape.CPU() != m.Total || h.Kind != KindProjector && shape.count() != int(h.Layers) {
+		t.Fatalf("%+v of %+v: %v", shape, m, err)
 	}
+	tensorsAgree(t, h, shape)
 	// More takes no less: where it did, a product went beyond its 64 bits.
 	if more, err := h.Memory(Serving{Context: 2 * ctx, Slots: slots}); err == nil && (more.KV < m.KV || more.Compute < m.Compute || more.Weights != m.Weights) {
 		t.Errorf("%d tokens take %+v, and twice as many %+v", ctx, m, more)

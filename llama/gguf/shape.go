@@ -107,7 +107,7 @@ func (h Header) shape(s Serving, f flags) (Shape, error) {
 		host := h.file.EstimateLLaMACppRun(parser.WithLLaMACppOffloadLayers(0)).Devices[0]
 		return Shape{Input: h.TensorBytes, Compute: uint64(host.Computation.Sum()) + uint64(host.Footprint)}, nil
 	}
-	layers := make([]Layers, h.blocks())
+	layers := make([]Layers, h.Layers)
 	h.addWeights(&shape, layers, f)
 	for i, kv := range e.layers(len(layers)) {
 		layers[i].KV = kv * uint64(s.Slots)

@@ -55,20 +55,17 @@ type data struct {
 	end   int
 }
 
-// blocks is how many layers are told apart.
-func (h Header) blocks() int { return int(min(h.Layers, maxLayers)) }
-
 // layerOf is what a tensor of that name is of, as Tensor.Layer says. What is of a
 // layer that the model does not say it has is of the input.
 func (h Header) layerOf(name string) int {
 	if m := ofLayer.FindStringSubmatch(name); m != nil {
-		if i, err := strconv.Atoi(m[1]); err == nil && i < h.blocks() {
+		if i, err := strconv.Atoi(m[1]); err == nil && i < int(h.Layers) {
 			return i
 		}
 	}
 	for _, prefix := range []string{"output", "cls", "dense_"} {
 		if strings.HasPrefix(name, prefix) {
-			return h.blocks()
+			return int(h.Layers)
 		}
 	}
 	return -1

@@ -1,5 +1,10 @@
 package tensorcache
 
+import (
+	"errors"
+	"fmt"
+)
+
 // Fault is why the cache could not do what was asked.
 type Fault struct{ reason, text string }
 
@@ -22,6 +27,18 @@ var (
 	ErrCollision = fault("file_invalid", "another tensor has the same hash")
 	// ErrInUse: a lease holds something of the cache, or it is being filled.
 	ErrInUse = fault("locked", "the tensor cache is in use")
+	// ErrFull: the disk is full.
+	ErrFull = fault("disk_full", "the disk is full")
 	// ErrFolder: the cache's folder cannot be read or written.
 	ErrFolder = fault("state_unusable", "the tensor cache's folder cannot be used")
 )
+
+// trouble is an error of the disk as one of this package's.
+func trouble(err error) error {
+	for _, full := range fullErrnos() {
+		if errors.Is(err, full) {
+			return fmt.Errorf("%w: %w", ErrFull, err)
+		}
+	}
+	return fmt.Errorf("%w: %w", ErrFolder, err)
+}
