@@ -51,7 +51,7 @@ const fetchTime = 3 * time.Second
 func (e *fakeEngine) Build() Build {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return Build{Commit: cmp.Or(e.build, "80fb11a")}
+	return Build{Commit: cmp.Or(e.build, "80fb11a"), RPC: "6.0.0"}
 }
 
 // Devices tells of the GPUs what the tools would.
@@ -100,8 +100,11 @@ func (e *fakeEngine) Start(ctx context.Context, l Launch) (Process, error) {
 	}
 	e.take(p.takes)
 	e.mu.Unlock()
+	lost := p.reachWorkers()
 	select {
 	case <-time.After(load):
+	case <-lost:
+		fail = errAborted
 	case <-ctx.Done():
 		fail = ctx.Err()
 	}
@@ -109,16 +112,53 @@ func (e *fakeEngine) Start(ctx context.Context, l Launch) (Process, error) {
 	defer e.mu.Unlock()
 	if fail != nil {
 		e.giveBack(p.takes)
+		p.hangUp()
 		return nil, fail
 	}
+	go func() {
+		select {
+		case <-lost:
+			p.end(errAborted)
+		case <-p.done:
+		}
+		p.hangUp()
+	}()
 	if e.running == nil {
 		e.running = map[*fakeProcess]bool{}
 	}
 	e.running[p] = true
 	if life > 0 {
-		time.AfterFunc(life, func() { p.end(errors.New("signal: aborted")) })
+		time.AfterFunc(life, func() { p.end(errAborted) })
 	}
 	return p, nil
+}
+
+var errAborted = errors.New("signal: aborted")
+
+// reachWorkers opens a connection to each worker, as llama.cpp does; lost is closed when
+// one of them breaks.
+func (p *fakeProcess) reachWorkers() (lost <-chan struct{}) {
+	broken := make(chan struct{})
+	if p.launch.Way.Group == nil {
+		return broken
+	}
+	var once sync.Once
+	for i := range p.launch.Way.Group.Shares {
+		near, far := net.Pipe()
+		p.links = append(p.links, near)
+		go p.launch.Connected(i, far)
+		go func() {
+			_, _ = near.Read(make([]byte, 1))
+			once.Do(func() { close(broken) })
+		}()
+	}
+	return broken
+}
+
+func (p *fakeProcess) hangUp() {
+	for _, c := range p.links {
+		c.Close()
+	}
 }
 
 // StartShare pretends an rpc-server.
@@ -244,6 +284,13 @@ func (e *fakeEngine) kinds() (list []ways.Kind) {
 }
 
 func (e *fakeEngine) killAll() {
+	e.mu.Lock()
+	sharing := slices.Collect(maps.Keys(e.sharing))
+	e.mu.Unlock()
+	for _, p := range sharing {
+		p.end(errors.New("signal: killed"))
+	}
+
 	for _, p := range e.processes() {
 		p.end(errors.New("signal: killed"))
 	}
@@ -262,6 +309,7 @@ type fakeProcess struct {
 	e      *fakeEngine
 	launch Launch
 	takes  map[string]uint64
+	links  []net.Conn // To workers.
 	once   sync.Once
 	done   chan struct{}
 	err    error

@@ -11,6 +11,7 @@ import (
 	"io"
 	"log/slog"
 	"maps"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -421,6 +422,25 @@ func (p *fakePeer) HTTP(to peer.ID) http.RoundTripper      { return noTripper(to
 func (p *fakePeer) Control(to peer.ID) http.RoundTripper   { return control{p, to} }
 func (p *fakePeer) Fetch(context.Context) exchange.Fetcher { return nil }
 
+// OpenShard connects to the rpc-server of a peer that can be heard.
+func (p *fakePeer) OpenShard(ctx context.Context, to peer.ID, call p2p.ShardCall) (net.Conn, error) {
+	i := slices.IndexFunc(p.c.peers, func(o *fakePeer) bool { return o.id == to })
+	p.c.mu.Lock()
+	heard := p.c.hears(p, p.c.peers[i])
+	p.c.mu.Unlock()
+	if !heard {
+		return nil, p2p.ErrPeerGone
+	}
+	c, err := p.c.peers[i].s.AcceptShard(ctx, p.id, call)
+	switch {
+	case err != nil && ReasonOf(err) == Superseded:
+		return nil, fmt.Errorf("%w: %w", p2p.ErrShardStale, err)
+	case err != nil:
+		return nil, fmt.Errorf("%w: %w", p2p.ErrShardRefused, err)
+	}
+	return c, nil
+}
+
 // Have looks into the files of the peer that is asked, where it can be heard.
 func (p *fakePeer) Have(_ context.Context, id peer.ID, root cid.Cid) ([]byte, bool, error) {
 	i := slices.IndexFunc(p.c.peers, func(o *fakePeer) bool { return o.id == id })
@@ -533,6 +553,14 @@ func (p *fakePeer) Pull(ctx context.Context, o content.PullOptions) (content.Con
 	_ = p.RemovePartial(o.Root)
 	p.put(c)
 	return c, nil
+}
+
+func (p *fakePeer) PullRanges(context.Context, content.PullOptions, []content.ByteRange) error {
+	return errors.New("no ranges here")
+}
+
+func (p *fakePeer) OpenRange(context.Context, cid.Cid, int64, int64, bool) (io.ReadCloser, int64, error) {
+	return nil, 0, content.ErrNotFound
 }
 
 func (p *fakePeer) Partials() ([]content.Partial, error) {
