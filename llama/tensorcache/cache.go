@@ -94,7 +94,7 @@ func (c *Cache) load() error {
 		files, err := os.ReadDir(c.path(folder, ""))
 		errs = append(errs, err)
 		for _, f := range files {
-			if folder == asideFolder || c.entries[f.Name()] == nil {
+			if c.entries[f.Name()] == nil { // as is all in aside
 				errs = append(errs, os.RemoveAll(c.path(folder, f.Name())))
 			}
 		}

@@ -321,6 +321,21 @@ func TestLeaseAndSweep(t *testing.T) {
 	is("filled again", true, false, false, false, false)
 }
 
+// What was used last is known by the clock that the cache was given.
+func TestSweepByTheClock(t *testing.T) {
+	dir, now := t.TempDir(), time.Now()
+	o := Options{Now: func() time.Time { now = now.Add(-time.Hour); return now }}
+	c := open(t, dir, o)
+	k0, d0 := tensor(0, 1000)
+	k1, d1 := tensor(1, 1000)
+	fill(t, c, k0, d0)
+	fill(t, c, k1, d1)
+	c = open(t, dir, o)
+	if freed, err := c.Sweep(1000); freed != 1000 || err != nil || !c.Has(k0) || c.Has(k1) {
+		t.Errorf("%d bytes swept, %v %v: %v", freed, c.Has(k0), c.Has(k1), err)
+	}
+}
+
 // Whatever is filled, leased and swept at once, what is leased is there.
 func TestAtOnce(t *testing.T) {
 	c := open(t, t.TempDir(), Options{})

@@ -82,7 +82,7 @@ func TestForeignFilesLater(t *testing.T) {
 	c := open(t, t.TempDir(), Options{})
 	k, data := tensor(0, 5000)
 	path := filepath.Join(c.Dir(), "rpc", hash(data))
-	if err := os.WriteFile(path, data[:100], 0o400); err != nil {
+	if err := os.MkdirAll(filepath.Join(path, "folder"), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	fill(t, c, k, data)
