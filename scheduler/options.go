@@ -218,9 +218,9 @@ type Tensors interface {
 	Dir() string
 	// Bytes is what it takes of the disk.
 	Bytes() int64
-	Has(k tensorcache.Key) bool
 	Fill(ctx context.Context, k tensorcache.Key, r io.Reader) error
-	// Lease keeps tensors from being deleted.
+	// Lease keeps tensors from being deleted, those that are missing as soon as they are
+	// filled.
 	Lease(keys []tensorcache.Key) (release func(), missing []tensorcache.Key)
 	// Sweep deletes what no lease holds until at most so many bytes are left.
 	Sweep(most int64) (freed int64, err error)

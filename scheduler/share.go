@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"slices"
@@ -180,21 +181,14 @@ func (w *worker) serveShare(ctx context.Context, s *share) error {
 	defer w.freeShare(s)
 	w.s.advert.again()
 	w.tellShare(s, Share{State: StateLoading, Stage: StageFetching})
-	keys, err := w.tensorsFor(ctx, s)
+	tensors, release, err := w.tensorsFor(ctx, s)
 	if err != nil {
 		return err
 	}
-	launch := ShareLaunch{UID: s.uid, Parts: s.take.Parts, Threads: 1, Env: w.modelOfShare(s).Env, Started: func(pid int) { s.pid.Store(int64(pid)) }}
+	defer release()
+	launch := ShareLaunch{UID: s.uid, Parts: s.take.Parts, Threads: 1, Tensors: tensors, Env: w.modelOfShare(s).Env, Started: func(pid int) { s.pid.Store(int64(pid)) }}
 	if s.onCPU() {
 		launch.Threads = max(1, w.s.CoresLent)
-	}
-	if w.s.Tensors != nil {
-		launch.Tensors = w.s.Tensors.Dir()
-		release, missing := w.s.Tensors.Lease(keys)
-		defer release()
-		if len(missing) > 0 {
-			return Errorf(FileChanged, "tensors of its layers were deleted meanwhile")
-		}
 	}
 	if err := w.s.CheckEnv(launch.Env); err != nil {
 		return err
@@ -320,29 +314,41 @@ func (w *worker) modelOfShare(s *share) Model {
 	return s.model
 }
 
-// tensorsFor brings the tensors of a share here. Where this peer has the model's files
-// it takes them from there.
-func (w *worker) tensorsFor(ctx context.Context, s *share) ([]tensorcache.Key, error) {
+// tensorsFor brings the tensors of a share here, and keeps them until release is called.
+// Where this peer has the model's files it takes them from there. folder is "" where the
+// rpc-server is to go without: then they cross the link.
+func (w *worker) tensorsFor(ctx context.Context, s *share) (folder string, release func(), err error) {
 	if w.s.Tensors == nil {
-		return nil, nil
+		return "", func() {}, nil
 	}
 	m := w.s.newView().model[s.uid]
 	if m == nil {
-		return nil, Errorf(NotFound, "the model is gone")
+		return "", nil, Errorf(NotFound, "the model is gone")
 	}
 	ctx, over := w.s.pulls.begin(ctx, m)
 	defer over()
 	keys, err := w.keysFor(ctx, s, m)
 	if err != nil {
-		return nil, err
+		return "", nil, err
 	}
+	release, missing := w.s.Tensors.Lease(keys)
 	told := time.Time{}
-	return keys, w.s.bringTensors(ctx, m, keys, func(done, total int64) {
+	err = w.s.bringTensors(ctx, m, missing, func(done, total int64) {
 		if now := time.Now(); now.Sub(told) >= stageEvery {
 			told = now
 			w.tellShare(s, Share{State: StateLoading, Stage: StageFetching, Done: done, Total: total})
 		}
 	})
+	switch {
+	case errors.Is(err, tensorcache.ErrCollision):
+		w.s.log.Warn("weights cross the link", "model", s.name, "error", err)
+		release()
+		return "", func() {}, nil
+	case err != nil:
+		release()
+		return "", nil, err
+	}
+	return w.s.Tensors.Dir(), release, nil
 }
 
 const (

@@ -239,7 +239,7 @@ func keysOf(list []TensorAt, m Model) ([]tensorcache.Key, error) {
 	return keys, nil
 }
 
-// bringTensors fills the cache with what it lacks of some tensors: from the model's
+// bringTensors fills the cache with some tensors that it lacks: from the model's
 // files where they are here, else with just these bytes from the peers that have them.
 func (s *Scheduler) bringTensors(ctx context.Context, m *modelView, keys []tensorcache.Key, progress func(done, total int64)) error {
 	byFile := map[string][]tensorcache.Key{}
@@ -247,10 +247,6 @@ func (s *Scheduler) bringTensors(ctx context.Context, m *modelView, keys []tenso
 	done, total := int64(0), int64(0)
 	for _, k := range keys {
 		total += k.Bytes
-		if s.Tensors.Has(k) {
-			done += k.Bytes
-			continue
-		}
 		if byFile[k.File] == nil {
 			files = append(files, k.File)
 		}
