@@ -25,7 +25,7 @@ type Option struct {
 
 // Options are all ways on all peers: those of the plan first, then by verdict,
 // then those that are predicted to be faster, then by the peer's name and id and in the order of
-// the ladder.
+// the ladder. Of a peer that could coordinate a group, its best group is one.
 func Options(m Model, s Snapshot) []Option {
 	p := newPlanner(m, s)
 	chosen, stand := p.choose()
@@ -38,10 +38,15 @@ func Options(m Model, s Snapshot) []Option {
 		planned[q.ID] = p.kept(q)
 	}
 	var list []Option
+	problem := p.sharded()
 	for _, q := range p.sorted() {
 		worst, reason, text := p.bar(q)
 		plan, isPlanned := planned[q.ID]
-		for _, r := range p.pieces.Ladder(&q.Machine) {
+		rungs := p.pieces.Ladder(&q.Machine)
+		if r, ok := p.shardsRung(q, problem); ok {
+			rungs = slices.Insert(rungs, len(rungs)-1, r) // Above the CPU.
+		}
+		for _, r := range rungs {
 			o := Option{Peer: q.ID, Name: q.Name, Rung: r, Holds: q.Holds, FetchSeconds: p.fetchSeconds(q), Measured: measured(q, r.Kind)}
 			o.Runs = q.Runs && q.Way != nil && q.Way.Kind == r.Kind
 			switch o.Chosen = isPlanned && plan.Kind == r.Kind; {

@@ -233,7 +233,7 @@ func (p *planner) lacksText(q *Peer) string {
 	} else {
 		var parts []string
 		for _, r := range p.pieces.Ladder(&q.Machine) {
-			if r.Kind != ways.Shards && (r.Kind != ways.GPUs || len(q.Machine.GPUs) > 1) {
+			if r.Kind != ways.GPUs || len(q.Machine.GPUs) > 1 {
 				parts = append(parts, fmt.Sprintf("%s %s", r.Kind, r.Text))
 			}
 		}

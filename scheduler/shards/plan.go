@@ -67,19 +67,19 @@ func Form(p Problem) (plan Plan, no *Refusal) {
 	}
 	f.look(ways.Later)
 	later, usable := f.choose()
-	if slow == nil {
+	if slow == nil && !usable {
 		slow = later
 	}
 	no = &Refusal{Reason: noCapacity, Verdict: ways.Never}
 	if usable {
 		no.Verdict = ways.Later
 	}
-	if slow != nil && !usable {
-		w := f.way(slow)
-		no.Decode, no.Text = w.Decode, f.tooSlow(slow, w.Decode)
-	} else {
+	if slow == nil {
 		no.Text = f.lacks(usable)
+		return plan, no
 	}
+	no.Decode = f.way(slow).Decode
+	no.Text = f.tooSlow(slow, no.Decode)
 	return plan, no
 }
 

@@ -166,8 +166,8 @@ func perSecond(v float64) string {
 	return fmt.Sprintf("%.1f", math.Floor(v*10)/10)
 }
 
-// group are the members of a line, the coordinator first.
-func (l *line) group() (list []*Member) {
+// all are the members of a line, the coordinator first.
+func (l *line) all() (list []*Member) {
 	list = append(list, l.post.Member)
 	for i := range l.slots {
 		list = append(list, l.slots[i].Member)
@@ -181,7 +181,7 @@ func (f *former) text(l *line, p *Plan) string {
 	if f.p.Force {
 		why = "somebody asked for it"
 	}
-	text := fmt.Sprintf("runs on %s together, since %s: %s", names(l.group()), why, p.Layers)
+	text := fmt.Sprintf("runs on %s together, since %s: %s", names(l.all()), why, p.Layers)
 	if load := p.Load.Seconds(); load >= 1 {
 		text += fmt.Sprintf(", loading takes about %.0f s", math.Ceil(load))
 	}
@@ -219,7 +219,7 @@ func (f *former) oneCopy(l *line) string {
 
 // tooSlow is the refusal of what nobody would wait for.
 func (f *former) tooSlow(l *line, decode float64) string {
-	return fmt.Sprintf("would write %s tokens/s on %s together: %s; --force runs it all the same", perSecond(decode), names(l.group()), f.layers(l, decode))
+	return fmt.Sprintf("would write %s tokens/s on %s together: %s; --force runs it all the same", perSecond(decode), names(l.all()), f.layers(l, decode))
 }
 
 // lacks is the refusal for memory: what is needed, and what there is with the coordinator
@@ -243,13 +243,11 @@ func (f *former) lacks(later bool) string {
 			best, most, free = together, lent, now
 		}
 	}
-	verb := "lend"
-	if len(best) == 1 {
-		verb = "lends"
-	}
 	need := f.pieces.OnCPU(&ways.Machine{}).Parts[0].Bytes
-	text := fmt.Sprintf("needs %s, %s together %s %s", ways.AtLeast(need), names(best), verb, ways.AtMost(most))
+	text := fmt.Sprintf("needs %s, %s together lend %s", ways.AtLeast(need), names(best), ways.AtMost(most))
 	switch {
+	case len(best) == 1:
+		text = fmt.Sprintf("needs %s, %s alone lends %s", ways.AtLeast(need), names(best), ways.AtMost(most))
 	case later:
 		text = fmt.Sprintf("needs %s, %s together have %s free of the %s they lend", ways.AtLeast(need), names(best), ways.AtMost(free), ways.AtMost(most))
 	case need <= most:
