@@ -21,10 +21,18 @@ func spreadOver(t *testing.T, peers int, f func(t *testing.T, c *cluster, uid st
 			p.start()
 		}
 		c.hold("m", c.peers[0], c.peers[1])
-		uid := c.peers[0].register("m", 4*gib, shaped(4*gib))
+		uid := c.peers[0].register("m", 4*gib, layered(4*gib))
 		c.pass(settledAfter)
 		f(t, c, uid)
 	})
+}
+
+// layered gives a model sixteen layers of a sixteenth of so many bytes each.
+func layered(bytes uint64) func(*Model) {
+	return func(m *Model) {
+		m.Shape = &ways.Shape{Input: 1 << 20, Output: 1 << 20, Layers: []ways.Layers{{Count: 16, Weights: bytes / 16, KV: 1 << 20}}, Compute: 16 << 20, Host: 64 << 20, Largest: bytes / 64}
+		m.Need = m.Shape.CPU()
+	}
 }
 
 // group is the group that serves a model, by the names of its peers, the coordinator
@@ -128,7 +136,7 @@ func TestWholeIsBetterThanTogether(t *testing.T) {
 func TestSpreadByForce(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, c *cluster) {
 		c.hold("m", c.peers[0], c.peers[1])
-		c.peers[0].register("m", 2*gib, shaped(2*gib))
+		c.peers[0].register("m", 2*gib, layered(2*gib))
 		c.pass(settledAfter)
 		if got := c.peers[0].ready("m"); len(got) != 1 || c.peers[0].group("m") != nil {
 			t.Fatalf("ready on %v, together on %v", got, c.peers[0].group("m"))
@@ -178,5 +186,3 @@ func TestAWorkerThatFails(t *testing.T) {
 		}
 	})
 }
-
-var _ = ways.Shards
