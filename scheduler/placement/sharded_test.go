@@ -59,7 +59,9 @@ func TestSharded(t *testing.T) {
 	if q := s.Peers[0].Machine; q.Host.Free != 4*gib || q.GPUs[0].Free != 2*gib {
 		t.Errorf("what was told has changed: %+v", q)
 	}
-	unified := peer("attic", 16, 4, card("iGPU0", 8, 2), func(p *placement.Peer) { p.Machine.GPUs[0].Unified, p.Own = true, map[string]uint64{"iGPU0": 3 * gib, ways.HostID: gib} })
+	unified := peer("attic", 16, 4, card("iGPU0", 8, 2), func(p *placement.Peer) {
+		p.Machine.GPUs[0].Unified, p.Own = true, map[string]uint64{"iGPU0": 3 * gib, ways.HostID: gib}
+	})
 	m = placement.Sharded(placement.Model{Shape: layered}, placement.Snapshot{Peers: []placement.Peer{unified}}).Members[0]
 	if m.Machine.Host.Free != 8*gib || m.Machine.GPUs[0].Free != 6*gib {
 		t.Errorf("one memory: %+v", m.Machine)
