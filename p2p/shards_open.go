@@ -24,6 +24,9 @@ func (n *Node) OpenShard(ctx context.Context, to peer.ID, call ShardCall) (net.C
 	if err := call.check(); err != nil {
 		return nil, err
 	}
+	if _, may := n.holder(to); !may {
+		return nil, fmt.Errorf("%w: the trust of %s does not let it", ErrShardRefused, short(to))
+	}
 	if !n.work.begin() {
 		return nil, fmt.Errorf("%w: this peer stops", ErrPeerGone)
 	}
@@ -39,7 +42,7 @@ func (n *Node) OpenShard(ctx context.Context, to peer.ID, call ShardCall) (net.C
 }
 
 // open reaches the worker on a single where that can be, and else on its link.
-func (h *shards) open(ctx context.Context, to peer.ID, call ShardCall) (net.Conn, error) {
+func (h *shards) open(ctx context.Context, to peer.ID, call ShardCall) (*heldShard, error) {
 	if err := h.n.links.reach(ctx, to); err != nil {
 		return nil, err
 	}
@@ -48,12 +51,15 @@ func (h *shards) open(ctx context.Context, to peer.ID, call ShardCall) (net.Conn
 		return nil, ErrPeerGone
 	}
 	for _, door := range h.n.links.doorsOf(to, link) {
-		s, err := h.dial(ctx, to, door)
+		c, err := h.dial(ctx, to, door)
 		if err == nil {
-			err = callShard(ctx, s, call)
+			var s *heldShard
+			if s, err = h.call(ctx, c, to, call); err == nil {
+				return s, nil
+			}
 		}
-		if err == nil || isAnswer(err) {
-			return s, err
+		if isAnswer(err) {
+			return nil, err
 		}
 		h.n.log.Debug("no connection of its own for a shard stream", "peer", short(to), "addr", door, "error", err)
 	}
@@ -61,15 +67,15 @@ func (h *shards) open(ctx context.Context, to peer.ID, call ShardCall) (net.Conn
 }
 
 // openStream opens a stream on a link.
-func (h *shards) openStream(ctx context.Context, link network.Conn, call ShardCall) (net.Conn, error) {
+func (h *shards) openStream(ctx context.Context, link network.Conn, call ShardCall) (*heldShard, error) {
 	s, err := openRaw(ctx, link, ProtocolShard)
 	if err != nil {
 		return nil, err
 	}
-	return streamConn{s}, callShard(ctx, streamConn{s}, call)
+	return h.call(ctx, streamConn{s}, link.RemotePeer(), call)
 }
 
-// dial opens a single to the worker at one address.
+// dial opens a connection for a stream of its own to one address of a worker.
 func (h *shards) dial(ctx context.Context, to peer.ID, door ma.Multiaddr) (*single, error) {
 	sw, ok := h.n.host.Network().(*swarm.Swarm)
 	if !ok {
@@ -81,15 +87,23 @@ func (h *shards) dial(ctx context.Context, to peer.ID, door ma.Multiaddr) (*sing
 	}
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
-	s, err := dialSingle(ctx, by, door, to)
-	if err == nil && !h.singles.add(s, true) {
-		err = errors.Join(ErrPeerGone, s.Reset())
-	}
-	return s, err
+	return dialSingle(ctx, by, door, to)
 }
 
-// callShard says what a stream is for and takes the answer; without one the
-// stream is gone.
+// call says what a stream is for and takes the answer; without one the stream is
+// gone.
+func (h *shards) call(ctx context.Context, c shardConn, to peer.ID, call ShardCall) (*heldShard, error) {
+	s, may := h.held.add(c, to, true)
+	if !may {
+		return nil, errors.Join(ErrPeerGone, c.Reset())
+	}
+	if err := callShard(ctx, s, call); err != nil {
+		_ = s.Reset()
+		return nil, err
+	}
+	return s, nil
+}
+
 func callShard(ctx context.Context, s shardConn, call ShardCall) error {
 	if deadline, ok := ctx.Deadline(); ok {
 		_ = s.SetDeadline(deadline)
@@ -103,7 +117,6 @@ func callShard(ctx context.Context, s shardConn, call ShardCall) error {
 		err = ctx.Err()
 	}
 	if err != nil {
-		_ = s.Reset()
 		return err
 	}
 	return s.SetDeadline(time.Time{})

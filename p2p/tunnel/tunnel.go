@@ -30,6 +30,9 @@ var buffers = sync.Pool{New: func() any { b := make([]byte, bufferSize); return 
 // seconds more; where it cannot, both end. m, which may be nil, counts. The error is
 // what broke it, nil where both directions came to their ends; a connection that
 // was broken off is reset where that can be, so that nobody waits for the rest.
+//
+// While one end takes nothing, that the other one is gone may not be noticed: who
+// wants a tunnel to end closes both connections.
 func Join(a, b net.Conn, m *Meter) error {
 	j := joint{ends: [2]net.Conn{a, b}, meter: m}
 	if m == nil {
