@@ -14,18 +14,19 @@ import (
 )
 
 // OpenShard opens a stream to a worker under a placement: one for each connection
-// of the engine. It stands until either side closes it, either is no member any
-// more with the trust that it takes, or Run ends. The connection has CloseWrite, and
-// Reset, which ends both directions at once. Errors wrap ErrPeerGone when the worker
-// cannot be reached, ErrShardStale when it does not know that placement (yet),
-// ErrShardRefused, each with the worker's sentence, ErrProtocol, ErrBadAnswer, or are
-// ctx's own; without a deadline of its own ctx gets 15 s.
+// of the engine, in 15 s at most. It has a TCP connection of its own where the worker
+// can be dialled so, and goes by the link where it cannot. It stands until either side
+// closes it, the link ends, one of the two has no longer the trust that it takes, or
+// Run ends. It has CloseWrite, and Reset, which ends both directions at once, also
+// while the worker takes nothing. Errors wrap ErrShardStale when the worker does not
+// know that placement (yet), ErrShardRefused, both with its sentence, ErrPeerGone when
+// it cannot be reached, ErrProtocol, ErrBadAnswer, or are ctx's own.
 func (n *Node) OpenShard(ctx context.Context, to peer.ID, call ShardCall) (net.Conn, error) {
 	if err := call.check(); err != nil {
 		return nil, err
 	}
 	if _, may := n.holder(to); !may {
-		return nil, fmt.Errorf("%w: the trust of %s does not let it", ErrShardRefused, short(to))
+		return nil, fmt.Errorf("%w: %s is no member whose trust lets it", ErrShardRefused, short(to))
 	}
 	if !n.work.begin() {
 		return nil, fmt.Errorf("%w: this peer stops", ErrPeerGone)
@@ -104,6 +105,7 @@ func (h *shards) call(ctx context.Context, c shardConn, to peer.ID, call ShardCa
 	return s, nil
 }
 
+// callShard says what a stream is for and takes the answer.
 func callShard(ctx context.Context, s shardConn, call ShardCall) error {
 	if deadline, ok := ctx.Deadline(); ok {
 		_ = s.SetDeadline(deadline)

