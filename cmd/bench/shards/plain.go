@@ -65,9 +65,9 @@ func startPlain(ctx context.Context, m *mesh) (p *plain, err error) {
 		return nil, err
 	}
 	_, port, _ := net.SplitHostPort(at)
-	for option, value := range map[string]string{"--rpc": strings.Join(servers, ","), "--host": "127.0.0.1", "--port": port, "--api-key-file": ""} {
-		args = with(args, option, value)
-	}
+	args = with(with(args, "--host", ""), "--port", "")
+	args = with(with(args, "--api-key-file", ""), "--rpc", strings.Join(servers, ","))
+	args = append(args, "--host", "127.0.0.1", "--port", port)
 	if err := p.start(m.Dir, e.Server, args...); err != nil {
 		return nil, err
 	}
@@ -139,13 +139,16 @@ func engineArgs(path string) ([]string, error) {
 	return nil, fmt.Errorf("no engine runs with %s", path)
 }
 
-// with is some arguments with another value of an option, or without it.
+// with is some arguments with another value of an option that is among them, or
+// without it. They stay in order: devices have to be known before they are named.
 func with(args []string, option, value string) []string {
-	if i := slices.Index(args, option); i >= 0 {
-		args = slices.Delete(slices.Clone(args), i, i+2)
-	}
-	if value != "" {
-		args = append(args, option, value)
+	i := slices.Index(args, option)
+	switch args = slices.Clone(args); {
+	case i < 0:
+	case value == "":
+		args = slices.Delete(args, i, i+2)
+	default:
+		args[i+1] = value
 	}
 	return args
 }
