@@ -75,16 +75,6 @@ func (g *spreading) judge(v *view, m *modelView) {
 	}
 }
 
-// hide takes what a group has out of what a plan of whole replicas sees: its coordinator
-// runs no whole one.
-func (g *spreading) hide(s *placement.Snapshot) {
-	for i := range s.Peers {
-		if p := &s.Peers[i]; g.way.Group != nil && p.ID == g.coordinator {
-			p.Runs, p.Ready, p.Way = false, false, nil
-		}
-	}
-}
-
 // spread plans a model that runs on several peers where no one can hold it whole, or
 // somebody wants that. plan is what was planned for whole replicas: where these can be
 // had, a group only stands in until one is ready. anew says that its engines are to be
@@ -123,12 +113,12 @@ func (l *leading) spread(v *view, m *modelView, s placement.Snapshot, g spreadin
 	case g.way.Group != nil && g.broken == "": // Better than nothing, while it lasts.
 		return placement.Plan{Orders: []placement.Order{kept}, Text: g.text}
 	case whole: // Forced, and it cannot be.
-		plan.Text += fmt.Sprintf("; not on several peers: %s", no.Text)
-		return plan
+		plan.Text += "; not on several peers: " + no.Text
+	case plan.Reason == string(NoCapacity) && len(model.Shape.Layers) > 0 && len(v.peers) > 1:
+		plan.Text += "; nor on several peers: " + no.Text
+		plan.Final = plan.Final && no.Verdict == ways.Never && !l.passing(v)
+		plan.Later = plan.Later || no.Verdict == ways.Later
 	}
-	plan.Reason, plan.Text = no.Reason, fmt.Sprintf("model %q: %s", m.shown, no.Text)
-	plan.Final = plan.Final && no.Verdict == ways.Never && !l.passing(v)
-	plan.Later = plan.Later || no.Verdict == ways.Later
 	return plan
 }
 
