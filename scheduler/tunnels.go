@@ -182,6 +182,18 @@ func (t *tunnels) turns() (n uint64) {
 	return n
 }
 
+// use is what has gone through, by worker.
+func (t *tunnels) use() (list []LinkUse) {
+	if t == nil {
+		return nil
+	}
+	for i, s := range t.group.Shares {
+		out, in, turns := t.meters[i].Read()
+		list = append(list, LinkUse{s.Peer, out, in, turns})
+	}
+	return list
+}
+
 // end is one end of a tunnel, which notes that it ended.
 type end struct {
 	net.Conn
