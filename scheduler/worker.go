@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"slices"
 	"sync"
+	"time"
 
 	"relay/scheduler/leadership"
 	"relay/scheduler/ways"
