@@ -52,16 +52,22 @@ func (w witness) gone(limit time.Duration) time.Duration {
 // hold starts a relay of its own that holds an engine.
 func hold(t *testing.T, s Spec) (*exec.Cmd, held) {
 	t.Helper()
-	e := engine(t)
 	spec, err := json.Marshal(s)
 	if err != nil {
 		t.Fatal(err)
 	}
+	return holdBy(t, "hold-engine", spec)
+}
+
+// holdBy is hold for any of the helpers.
+func holdBy(t *testing.T, helper string, spec []byte) (*exec.Cmd, held) {
+	t.Helper()
+	e := engine(t)
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(self, "hold-engine", string(spec))
+	cmd := exec.Command(self, helper, string(spec))
 	cmd.Env = append(os.Environ(), "RELAY_LLAMA_BIN="+e.Server)
 	cmd.Stderr = os.Stderr
 	stdin, err := cmd.StdinPipe()

@@ -24,6 +24,8 @@ import (
 func helpers() map[string]func(args []string) int {
 	return map[string]func([]string) int{
 		"hold-engine": holdEngine,
+		"hold-rpc":    holdRPC,
+		"say-hello":   sayHello,
 		"--model":     fakeEngine, // how the command line of an engine begins
 		"--forbidden": tryForbidden,
 	}
@@ -52,6 +54,44 @@ func holdEngine(args []string) int {
 	}
 	_ = json.NewEncoder(os.Stdout).Encode(held{p.PID(), p.cmd.Process.Pid})
 	_, _ = io.Copy(io.Discard, os.Stdin)
+	return 0
+}
+
+// holdRPC is a relay that starts an RPC server and does nothing more, to be killed.
+func holdRPC(args []string) int {
+	var s RPCSpec
+	err := json.Unmarshal([]byte(args[0]), &s)
+	var e Engine
+	if err == nil {
+		e, err = Find(context.Background(), FindOptions{Bin: os.Getenv("RELAY_LLAMA_BIN")})
+	}
+	var r *RPCServer
+	if err == nil {
+		r, err = e.StartRPC(context.Background(), s)
+	}
+	if err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	_ = json.NewEncoder(os.Stdout).Encode(held{r.PID(), r.p.cmd.Process.Pid})
+	_, _ = io.Copy(io.Discard, os.Stdin)
+	return 0
+}
+
+// sayHello tries RPC servers on ports of this machine.
+func sayHello(ports []string) int {
+	for _, port := range ports {
+		said := "nobody"
+		c, err := net.Dial("tcp", "127.0.0.1:"+port)
+		if err == nil {
+			_ = c.SetDeadline(time.Now().Add(5 * time.Second))
+			if _, err := hello(c); err == nil {
+				said = "hello"
+			}
+			_ = c.Close()
+		}
+		fmt.Println(said)
+	}
 	return 0
 }
 

@@ -39,11 +39,11 @@ type RPCSpec struct {
 	// Env is as of Spec.Env.
 	Env []string
 	// Started is as of Spec.Started.
-	Started func(pid int)
+	Started func(pid int) `json:"-"`
 	// Shim is as of Spec.Shim.
 	Shim []string
 	// Logger gets the process's events; nil means none are logged.
-	Logger *slog.Logger
+	Logger *slog.Logger `json:"-"`
 
 	unguarded bool // for tests
 }

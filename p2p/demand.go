@@ -101,6 +101,9 @@ func (l *links) letGo(id peer.ID, k *link, at time.Duration) {
 			k.used = at
 		}
 	}
+	if l.n.shards.singles.with(id) {
+		k.used = at
+	}
 	if moved := l.n.exchange.moved(id); moved != k.moved {
 		k.moved, k.used = moved, at
 	}

@@ -12,11 +12,11 @@ import (
 	"github.com/libp2p/go-libp2p/core/connmgr"
 	"github.com/libp2p/go-libp2p/core/crypto"
 	"github.com/libp2p/go-libp2p/core/host"
+	"github.com/libp2p/go-libp2p/p2p/muxer/yamux"
 	libp2pconnmgr "github.com/libp2p/go-libp2p/p2p/net/connmgr"
 	"github.com/libp2p/go-libp2p/p2p/net/swarm"
 	libp2ptls "github.com/libp2p/go-libp2p/p2p/security/tls"
 	quic "github.com/libp2p/go-libp2p/p2p/transport/quic"
-	"github.com/libp2p/go-libp2p/p2p/transport/tcp"
 	ma "github.com/multiformats/go-multiaddr"
 )
 
@@ -25,8 +25,9 @@ const dialTimeout = 5 * time.Second
 
 // newHost makes a libp2p host that listens nowhere yet: the gate has to stand
 // before the first connection comes in. It contacts nobody by itself: no NAT
-// probing, no port mapping, no relay, no public bootstrap.
-func newHost(identity crypto.PrivKey, agent string, gater connmgr.ConnectionGater, more ...libp2p.Option) (host.Host, error) {
+// probing, no port mapping, no relay, no public bootstrap. Singles that come in go
+// to take; nil takes none.
+func newHost(identity crypto.PrivKey, agent string, gater connmgr.ConnectionGater, take func(*single), more ...libp2p.Option) (host.Host, error) {
 	limits, err := newResourceManager()
 	if err != nil {
 		return nil, fmt.Errorf("set resource limits: %w", err)
@@ -39,12 +40,17 @@ func newHost(identity crypto.PrivKey, agent string, gater connmgr.ConnectionGate
 	if err != nil {
 		return nil, err
 	}
+	if take == nil {
+		take = func(s *single) { _ = s.Reset() }
+	}
 	options := []libp2p.Option{
 		libp2p.Identity(identity),
 		libp2p.NoListenAddrs,
-		libp2p.Transport(tcp.NewTCPTransport),
+		libp2p.Transport(newTCP(take)),
 		libp2p.Transport(quic.NewTransport, quic.WithTLSIdentityOption(libp2ptls.WithCertTemplate(certificate))),
 		libp2p.Security(libp2ptls.ID, newSecureTCP),
+		libp2p.Muxer(yamux.ID, yamux.DefaultTransport),
+		libp2p.Muxer(singleID, singleMuxer{}),
 		libp2p.ResourceManager(limits),
 		libp2p.ConnectionManager(conns),
 		libp2p.UserAgent(agent),

@@ -100,7 +100,7 @@ func TestASingleUseStaysSingle(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		h, err := newHost(key, "relay/test", nil)
+		h, err := newHost(key, "relay/test", nil, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

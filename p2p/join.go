@@ -385,7 +385,7 @@ func Join(ctx context.Context, identity crypto.PrivKey, invite membership.Invite
 	if len(invite.Peers) == 0 {
 		return Admission{}, fmt.Errorf("%w (it names no peer)", membership.ErrInviteInvalid)
 	}
-	h, err := newHost(identity, agent, nil)
+	h, err := newHost(identity, agent, nil, nil)
 	if err != nil {
 		return Admission{}, err
 	}

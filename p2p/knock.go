@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"net"
+	"net/netip"
 	"strings"
 	"syscall"
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
+	ma "github.com/multiformats/go-multiaddr"
 	manet "github.com/multiformats/go-multiaddr/net"
 
 	"relay/p2p/liveness"
@@ -54,6 +56,33 @@ func (l *links) sound(ctx context.Context, id peer.ID, k *link) {
 	if k.doors = doors; !known { // Its contact record comes any moment.
 		k.sounded = l.now() - soundEvery + liveness.ProbeEvery
 	}
+}
+
+// doorsOf are the addresses at which a member can be dialled by TCP as it is: that
+// of its link, or those that were found open to this peer.
+func (l *links) doorsOf(id peer.ID, link network.Conn) []ma.Multiaddr {
+	addr := link.RemoteMultiaddr()
+	if isRelayed(addr) {
+		return nil
+	}
+	if link.Stat().Direction == network.DirOutbound && transportOf(addr) == "tcp" {
+		return []ma.Multiaddr{addr}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	k := l.members[id]
+	if k == nil {
+		return nil
+	}
+	var doors []ma.Multiaddr
+	for _, door := range k.doors {
+		if at, err := netip.ParseAddrPort(door); err == nil {
+			if a, err := manet.FromNetAddr(net.TCPAddrFromAddrPort(at)); err == nil {
+				doors = append(doors, a)
+			}
+		}
+	}
+	return doors
 }
 
 // knock finds out whether the process of a member that is silent is dead: then

@@ -17,6 +17,10 @@ const (
 	// peerMemory is what the streams of one member may reserve: yamux charges
 	// 256 KiB for each, in a scope whose default stops a 4 GB machine at 512.
 	peerMemory = streamsPerPeer * (256 << 10)
+	// linksPerPeer bounds the links with one member, in each direction: one, but for
+	// moments. Its shard streams have connections of their own beside them.
+	linksPerPeer = 8
+	connsPerPeer = linksPerPeer + shardsPerPeer
 	// connsPerAddress bounds the connections from one address: an office behind
 	// one router is one address. The default drops the ninth without an error.
 	connsPerAddress = 256
@@ -37,7 +41,7 @@ func newResourceManager() (network.ResourceManager, error) {
 	}
 	member := rcmgr.ResourceLimits{
 		Streams: 2 * streamsPerPeer, StreamsInbound: streamsPerPeer, StreamsOutbound: streamsPerPeer,
-		Conns: 16, ConnsInbound: 8, ConnsOutbound: 8, FD: 16, Memory: peerMemory,
+		Conns: 2 * connsPerPeer, ConnsInbound: connsPerPeer, ConnsOutbound: connsPerPeer, FD: 2 * connsPerPeer, Memory: peerMemory,
 	}
 	transient := rcmgr.ResourceLimits{
 		Streams: 2 * negotiations, StreamsInbound: negotiations, StreamsOutbound: negotiations,

@@ -151,7 +151,7 @@ func New(o Options) (*Node, error) {
 		return nil, fmt.Errorf("read the mesh's records: %w", err)
 	}
 
-	h, err := newHost(o.Identity, o.Agent, n.gate, o.host...)
+	h, err := newHost(o.Identity, o.Agent, n.gate, n.shards.take, o.host...)
 	if err != nil {
 		return nil, fmt.Errorf("make the libp2p host: %w", err)
 	}
@@ -226,6 +226,7 @@ func (n *Node) Close() { n.close() }
 
 func (n *Node) close() {
 	n.stop()
+	n.shards.singles.close()
 	n.exchange.close()
 	if err := n.dht.Close(); err != nil {
 		n.log.Debug("dht closed", "error", err)
@@ -272,6 +273,7 @@ func (n *Node) housekeep(ctx context.Context) error {
 		}
 		if roster := n.Roster(); roster != last {
 			n.cutLowered(last, roster)
+			n.shards.singles.sweep()
 			last = roster
 			n.gate.rosterChanged()
 			n.links.wake()
@@ -350,4 +352,5 @@ func (n *Node) knownAsStranger(c network.Conn) bool {
 func (n *Node) disconnected(c network.Conn) {
 	n.gate.left(c)
 	n.links.lost(c.RemotePeer())
+	n.shards.singles.sweep()
 }

@@ -35,7 +35,7 @@ func joinOutlaw(t *testing.T, via *machine, known ...*machine) *outlaw {
 	if _, err := Join(t.Context(), key, invite(t, via, 1), "outlaw", "relay/test"); err != nil {
 		t.Fatal(err)
 	}
-	h, err := newHost(key, "relay/test", nil)
+	h, err := newHost(key, "relay/test", nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -70,18 +70,18 @@ func (t *secureTCP) ID() protocol.ID { return t.id }
 
 // SecureInbound answers a handshake; an empty id lets everybody try.
 func (t *secureTCP) SecureInbound(ctx context.Context, insecure net.Conn, id peer.ID) (sec.SecureConn, error) {
-	return t.handshake(ctx, insecure, id, tls.Server)
+	return t.handshake(ctx, insecure, id, tls.Server, t.muxers)
 }
 
 // SecureOutbound begins a handshake with one peer.
 func (t *secureTCP) SecureOutbound(ctx context.Context, insecure net.Conn, id peer.ID) (sec.SecureConn, error) {
-	return t.handshake(ctx, insecure, id, tls.Client)
+	return t.handshake(ctx, insecure, id, tls.Client, muxersFor(ctx, t.muxers))
 }
 
-func (t *secureTCP) handshake(ctx context.Context, insecure net.Conn, id peer.ID, side func(net.Conn, *tls.Config) *tls.Conn) (sec.SecureConn, error) {
+func (t *secureTCP) handshake(ctx context.Context, insecure net.Conn, id peer.ID, side func(net.Conn, *tls.Config) *tls.Conn, muxers []string) (sec.SecureConn, error) {
 	config, keys := t.identity.ConfigForPeer(id)
 	agreed := config.NextProtos // What says that no multiplexer is agreed on here.
-	config.NextProtos = append(append([]string{}, t.muxers...), agreed...)
+	config.NextProtos = append(append([]string{}, muxers...), agreed...)
 	c := side(insecure, config)
 	if err := c.HandshakeContext(ctx); err != nil {
 		return nil, errors.Join(err, insecure.Close())

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/network"
+	"github.com/libp2p/go-libp2p/core/peer"
 
 	"relay/p2p/record"
 )
@@ -100,8 +101,24 @@ func readShardAnswer(r io.Reader) error {
 	return no
 }
 
+// shardConn is what a shard stream goes by: a stream of a link, or a connection of
+// its own.
+type shardConn interface {
+	net.Conn
+	// CloseWrite says that nothing more is sent.
+	CloseWrite() error
+	// Reset ends both directions at once.
+	Reset() error
+}
+
 // streamConn is a stream as a connection.
 type streamConn struct{ network.Stream }
 
 func (c streamConn) LocalAddr() net.Addr  { return streamAddr(c.Stream.Conn().LocalPeer()) }
 func (c streamConn) RemoteAddr() net.Addr { return streamAddr(c.Stream.Conn().RemotePeer()) }
+
+// streamAddr is a peer as an address.
+type streamAddr peer.ID
+
+func (streamAddr) Network() string  { return "libp2p" }
+func (a streamAddr) String() string { return peer.ID(a).String() }

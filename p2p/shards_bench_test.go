@@ -133,26 +133,35 @@ func runCoordinator(in *bufio.Scanner) error {
 		for m.Node = n; !seesAlive(m, 2)(); {
 			<-tick.C
 		}
-		listener, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return err
+		ways := []func() (net.Conn, error){
+			func() (net.Conn, error) { return n.OpenShard(ctx, to, benchCall) },
+			func() (net.Conn, error) {
+				return n.shards.openStream(ctx, fastest(n.host.Network().ConnsToPeer(to)), benchCall)
+			},
 		}
-		fmt.Println(listener.Addr())
-		go serveTunnel(ctx, listener, n, to)
+		for _, open := range ways {
+			listener, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				return err
+			}
+			defer listener.Close()
+			fmt.Println(listener.Addr())
+			go serveTunnel(listener, open)
+		}
 		in.Scan()
-		return listener.Close()
+		return nil
 	})
 }
 
 // serveTunnel is what a coordinator does for its engine.
-func serveTunnel(ctx context.Context, listener net.Listener, n *Node, to peer.ID) {
+func serveTunnel(listener net.Listener, open func() (net.Conn, error)) {
 	for {
 		c, err := listener.Accept()
 		if err != nil {
 			return
 		}
 		go func() {
-			s, err := n.OpenShard(ctx, to, benchCall)
+			s, err := open()
 			if err != nil {
 				fmt.Fprintln(os.Stderr, err)
 				_ = c.Close()
@@ -237,29 +246,34 @@ func BenchmarkShardStream(b *testing.B) {
 	plain := echo.read(b)
 	fmt.Fprintf(worker.in, "%s\n%s\n", coordinator.read(b), plain)
 	fmt.Fprintln(coordinator.in, worker.read(b))
-	measureShards(b, plain, coordinator.read(b))
+	measureShards(b, []string{"plain", "single", "stream"}, []string{plain, coordinator.read(b), coordinator.read(b)})
 }
 
-func measureShards(b *testing.B, plain, tunnelled string) {
-	var added, base, bulk, bulkBase []float64
+// measureShards measures several ways to the same process, in turn.
+func measureShards(b *testing.B, names, ways []string) {
+	took, rates := make([][]float64, len(ways)), make([][]float64, len(ways))
 	for b.Loop() {
-		p, t := roundTrips(b, plain, tunnelled)
-		added, base = append(added, t-p), append(base, p)
-		bp, bt := bulkRate(b, plain), bulkRate(b, tunnelled)
-		bulk, bulkBase = append(bulk, bt), append(bulkBase, bp)
+		for i, us := range roundTrips(b, ways) {
+			took[i] = append(took[i], us)
+		}
+		for i, way := range ways {
+			rates[i] = append(rates[i], bulkRate(b, way))
+		}
 	}
-	for name, all := range map[string][]float64{"added-us": added, "plain-us": base, "tunnel-MB/s": bulk, "plain-MB/s": bulkBase} {
-		slices.Sort(all)
-		b.ReportMetric(all[len(all)/2], name)
+	for i, name := range names {
+		slices.Sort(took[i])
+		slices.Sort(rates[i])
+		b.ReportMetric(took[i][len(took[i])/2], name+"-us")
+		b.ReportMetric(rates[i][len(rates[i])/2], name+"-MB/s")
 	}
 }
 
-// roundTrips is the median of the round trips of each way, in microseconds. They
-// take turns of 100.
-func roundTrips(b *testing.B, plain, tunnelled string) (p, t float64) {
+// roundTrips is the median round trip of each way, in microseconds. They take
+// turns of 100.
+func roundTrips(b *testing.B, ways []string) (medians []float64) {
 	b.Helper()
-	var conns [2]net.Conn
-	for i, to := range []string{plain, tunnelled} {
+	var conns []net.Conn
+	for _, to := range ways {
 		c, err := net.Dial("tcp", to)
 		if err != nil {
 			b.Fatal(err)
@@ -268,10 +282,9 @@ func roundTrips(b *testing.B, plain, tunnelled string) (p, t float64) {
 		if _, err := c.Write([]byte("e")); err != nil {
 			b.Fatal(err)
 		}
-		conns[i] = c
+		conns = append(conns, c)
 	}
-	buffer := make([]byte, roundTrip)
-	var took [2][]float64
+	buffer, took := make([]byte, roundTrip), make([][]float64, len(ways))
 	for turn := range 21 {
 		for i, c := range conns {
 			for range 100 {
@@ -282,16 +295,17 @@ func roundTrips(b *testing.B, plain, tunnelled string) (p, t float64) {
 				if _, err := io.ReadFull(c, buffer); err != nil {
 					b.Fatal(err)
 				}
-				if turn > 0 {
+				if turn > 0 { // The first one opens what has to be opened.
 					took[i] = append(took[i], float64(time.Since(began).Nanoseconds())/1e3)
 				}
 			}
 		}
 	}
-	for i := range took {
-		slices.Sort(took[i])
+	for _, all := range took {
+		slices.Sort(all)
+		medians = append(medians, all[len(all)/2])
 	}
-	return took[0][len(took[0])/2], took[1][len(took[1])/2]
+	return medians
 }
 
 // bulkRate is how fast many bytes go one way, in MB/s.

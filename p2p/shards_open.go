@@ -9,6 +9,8 @@ import (
 
 	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/libp2p/go-libp2p/p2p/net/swarm"
+	ma "github.com/multiformats/go-multiaddr"
 )
 
 // OpenShard opens a stream to a worker under a placement: one for each connection
@@ -36,6 +38,7 @@ func (n *Node) OpenShard(ctx context.Context, to peer.ID, call ShardCall) (net.C
 	return c, nil
 }
 
+// open reaches the worker on a single where that can be, and else on its link.
 func (h *shards) open(ctx context.Context, to peer.ID, call ShardCall) (net.Conn, error) {
 	if err := h.n.links.reach(ctx, to); err != nil {
 		return nil, err
@@ -44,12 +47,56 @@ func (h *shards) open(ctx context.Context, to peer.ID, call ShardCall) (net.Conn
 	if link == nil {
 		return nil, ErrPeerGone
 	}
+	for _, door := range h.n.links.doorsOf(to, link) {
+		s, err := h.dial(ctx, to, door)
+		if err == nil {
+			err = callShard(ctx, s, call)
+		}
+		if err == nil || isAnswer(err) {
+			return s, err
+		}
+		h.n.log.Debug("no connection of its own for a shard stream", "peer", short(to), "addr", door, "error", err)
+	}
+	return h.openStream(ctx, link, call)
+}
+
+// openStream opens a stream on a link.
+func (h *shards) openStream(ctx context.Context, link network.Conn, call ShardCall) (net.Conn, error) {
 	s, err := openRaw(ctx, link, ProtocolShard)
 	if err != nil {
 		return nil, err
 	}
+	return streamConn{s}, callShard(ctx, streamConn{s}, call)
+}
+
+// dial opens a single to the worker at one address.
+func (h *shards) dial(ctx context.Context, to peer.ID, door ma.Multiaddr) (*single, error) {
+	sw, ok := h.n.host.Network().(*swarm.Swarm)
+	if !ok {
+		return nil, errors.ErrUnsupported
+	}
+	by := sw.TransportForDialing(door)
+	if by == nil {
+		return nil, errors.ErrUnsupported
+	}
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	s, err := dialSingle(ctx, by, door, to)
+	if err == nil && !h.singles.add(s, true) {
+		err = errors.Join(ErrPeerGone, s.Reset())
+	}
+	return s, err
+}
+
+// callShard says what a stream is for and takes the answer; without one the
+// stream is gone.
+func callShard(ctx context.Context, s shardConn, call ShardCall) error {
+	if deadline, ok := ctx.Deadline(); ok {
+		_ = s.SetDeadline(deadline)
+	}
 	stay := context.AfterFunc(ctx, func() { _ = s.Reset() })
-	if err = writeFrame(s, call); err == nil {
+	err := writeFrame(s, call)
+	if err == nil {
 		err = readShardAnswer(s)
 	}
 	if !stay() && err == nil {
@@ -57,10 +104,9 @@ func (h *shards) open(ctx context.Context, to peer.ID, call ShardCall) (net.Conn
 	}
 	if err != nil {
 		_ = s.Reset()
-		return nil, err
+		return err
 	}
-	_ = s.SetDeadline(time.Time{})
-	return streamConn{s}, nil
+	return s.SetDeadline(time.Time{})
 }
 
 // fastest is the connection on which a small message there and back takes least:
@@ -83,22 +129,19 @@ func fastest(conns []network.Conn) (best network.Conn) {
 	return best
 }
 
-// brokenShard is why no shard stream could be opened.
-func brokenShard(ctx context.Context, err error) error {
-	for _, said := range []error{ErrShardStale, ErrShardRefused, ErrProtocol, ErrBadAnswer} {
-		if errors.Is(err, said) {
-			return err
-		}
-	}
-	var gated *network.StreamError
-	if errors.As(err, &gated) && gated.ErrorCode == network.StreamGated {
-		return fmt.Errorf("%w: this machine's trust does not reach that far", ErrShardRefused)
-	}
-	return broken(ctx, err)
+// isAnswer says whether that is what the worker said, whichever way it is asked.
+func isAnswer(err error) bool {
+	return errors.Is(err, ErrShardStale) || errors.Is(err, ErrShardRefused) || errors.Is(err, ErrBadAnswer)
 }
 
-// streamAddr is a peer as an address.
-type streamAddr peer.ID
-
-func (streamAddr) Network() string  { return "libp2p" }
-func (a streamAddr) String() string { return peer.ID(a).String() }
+// brokenShard is why no shard stream could be opened.
+func brokenShard(ctx context.Context, err error) error {
+	if isAnswer(err) {
+		return err
+	}
+	err = broken(ctx, err)
+	if errors.Is(err, ErrRefused) {
+		return fmt.Errorf("%w: this machine's trust does not reach that far", ErrShardRefused)
+	}
+	return err
+}

@@ -30,12 +30,28 @@ func (n *Node) ServeShards(accept AcceptShard) { n.shards.accept = accept }
 type shards struct {
 	n        *Node
 	accept   AcceptShard
-	standing *turns
+	standing *turns // What others opened.
+	singles  singles
 }
 
 func newShards(n *Node) *shards {
 	none := func(context.Context, peer.ID, ShardCall) (net.Conn, error) { return nil, errNoShards }
-	return &shards{n: n, accept: none, standing: newTurns(shardsPerPeer, shardsInAll)}
+	h := &shards{n: n, accept: none, standing: newTurns(shardsPerPeer, shardsInAll)}
+	h.singles = singles{standing: map[*single]bool{}, may: h.may}
+	return h
+}
+
+// may says whether a single may stand: while its link does, and the one that
+// opened it is a coordinator, the other one a worker, by their trusts.
+func (h *shards) may(s *single, opened bool) bool {
+	other := s.whole.RemotePeer()
+	m, in := h.n.Member(other)
+	coordinates, _ := accessTo(h.n.Mesh, ProtocolShard)
+	rule := coordinates
+	if opened {
+		rule, _ = accessTo(h.n.Mesh, ProtocolBlocks) // As holder does.
+	}
+	return in && rule.admits(m.Trust) && h.n.links.isLinked(other)
 }
 
 var (
@@ -44,16 +60,35 @@ var (
 )
 
 // handle answers one stream of a member that may open such, and ends with it.
-func (h *shards) handle(s network.Stream) {
-	from := s.Conn().RemotePeer()
+func (h *shards) handle(s network.Stream) { h.serve(streamConn{s}, s.Conn().RemotePeer()) }
+
+// take answers a single.
+func (h *shards) take(s *single) {
+	if !h.n.work.begin() {
+		_ = s.Reset()
+		return
+	}
+	go func() {
+		defer h.n.work.end()
+		from := s.whole.RemotePeer()
+		if !h.singles.add(s, false) {
+			h.n.log.Warn("connection refused", "peer", short(from), "protocol", ProtocolShard)
+			_ = s.Reset()
+			return
+		}
+		h.serve(s, from)
+	}()
+}
+
+func (h *shards) serve(s shardConn, from peer.ID) {
 	if !h.standing.take(from) {
-		h.refuse(s, errManyShards)
+		h.refuse(s, from, errManyShards)
 		return
 	}
 	defer h.standing.give(from)
 	conn, err := h.decide(s, from)
 	if err != nil {
-		h.refuse(s, err)
+		h.refuse(s, from, err)
 		return
 	}
 	if _, err := s.Write([]byte{shardOpen}); err != nil {
@@ -62,12 +97,12 @@ func (h *shards) handle(s network.Stream) {
 		return
 	}
 	_ = s.SetDeadline(time.Time{})
-	err = tunnel.Join(streamConn{s}, conn, nil)
+	err = tunnel.Join(s, conn, nil)
 	h.n.log.Debug("shard stream ended", "peer", short(from), "error", err)
 }
 
 // decide reads what a stream is for, and connects it or says why not.
-func (h *shards) decide(s network.Stream, from peer.ID) (net.Conn, error) {
+func (h *shards) decide(s net.Conn, from peer.ID) (net.Conn, error) {
 	_ = s.SetDeadline(time.Now().Add(shardCallPatience))
 	call, err := readShardCall(s)
 	if err != nil {
@@ -84,13 +119,13 @@ func (h *shards) decide(s network.Stream, from peer.ID) (net.Conn, error) {
 }
 
 // refuse ends a stream with a sentence.
-func (h *shards) refuse(s network.Stream, err error) {
+func (h *shards) refuse(s shardConn, from peer.ID, err error) {
 	answer := shardRefused
 	var r interface{ Reason() string }
 	if errors.As(err, &r) && r.Reason() == "superseded" {
 		answer = shardStale
 	}
-	h.n.log.Info("shard stream refused", "peer", short(s.Conn().RemotePeer()), "error", err)
+	h.n.log.Info("shard stream refused", "peer", short(from), "error", err)
 	_ = s.SetDeadline(time.Now().Add(shardCallPatience))
 	if writeShardAnswer(s, answer, err.Error()) != nil {
 		_ = s.Reset()

@@ -26,7 +26,7 @@ func (n *Node) WipeOrdered() bool { return n.Roster().WipeOrdered(n.self) }
 // erased what it was told to. peers are members, with addresses; one that takes
 // the news is enough.
 func ReportWiped(ctx context.Context, identity crypto.PrivKey, mesh membership.MeshID, peers []peer.AddrInfo) error {
-	h, err := newHost(identity, "", nil)
+	h, err := newHost(identity, "", nil, nil)
 	if err != nil {
 		return err
 	}

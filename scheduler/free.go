@@ -362,7 +362,7 @@ func (s *Scheduler) confirm(ctx context.Context, c candidate) string {
 		_, whole, err := s.Mesh.Have(asking, w.id, c.root)
 		cancel()
 		if err == nil && whole {
-			if confirmed++; confirmed == c.needed {
+			if confirmed++; confirmed >= c.needed {
 				return ""
 			}
 			continue

@@ -123,12 +123,12 @@ func (l *leading) spread(v *view, m *modelView, s placement.Snapshot, g spreadin
 	case g.way.Group != nil && g.broken == "": // Better than nothing, while it lasts.
 		return placement.Plan{Orders: []placement.Order{kept}, Text: g.text}
 	case whole: // Forced, and it cannot be.
-		plan.Text += fmt.Sprintf("; not on several peers: %s", no.Text)
-		return plan
+		plan.Text += "; not on several peers: " + no.Text
+	case plan.Reason == string(NoCapacity) && len(model.Shape.Layers) > 0 && len(v.peers) > 1:
+		plan.Text += "; nor on several peers: " + no.Text
+		plan.Final = plan.Final && no.Verdict == ways.Never && !l.passing(v)
+		plan.Later = plan.Later || no.Verdict == ways.Later
 	}
-	plan.Reason, plan.Text = no.Reason, fmt.Sprintf("model %q: %s", m.shown, no.Text)
-	plan.Final = plan.Final && no.Verdict == ways.Never && !l.passing(v)
-	plan.Later = plan.Later || no.Verdict == ways.Later
 	return plan
 }
 

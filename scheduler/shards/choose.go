@@ -28,7 +28,7 @@ const (
 	maxNear      = 16 // Coordinators that closer workers are looked for.
 	maxFinalists = 4  // Groups that are split.
 	maxFast      = 8  // Workers that are tried in each one's stead.
-	maxSlow      = 8  // Peers that are left out because they are too slow.
+	maxSlow      = 4  // Peers that are left out because they are too slow.
 )
 
 // look takes in the rooms for a verdict.
@@ -301,20 +301,21 @@ func (l *line) hasten(least float64) {
 			l.try(i, slot{l.slots[i].worker, at}, least)
 		}
 		for _, w := range fast {
-			if l.has(w.worker) {
-				continue
-			}
 			for at := range w.sides {
-				l.try(i, slot{w.worker, at}, least)
+				if !l.has(w.worker) {
+					l.try(i, slot{w.worker, at}, least)
+				}
 			}
 		}
 	}
 	l.split()
 }
 
-// try puts another in a slot where the line is really faster then, and as near.
+// try puts another that has a faster device in a slot where the line is really faster then,
+// and as near.
 func (l *line) try(i int, other slot, least float64) {
-	if l.slots[i] == other {
+	here := &l.slots[i]
+	if !ways.Faster(here.sides[here.at].fastest(), other.sides[other.at].fastest()) {
 		return
 	}
 	was, now := l.slots[i], l.seconds()

@@ -16,6 +16,15 @@ type side struct {
 	left    uint64 // Host memory for those that take of it, in bytes.
 }
 
+// fastest is the time per byte of its fastest device.
+func (s *side) fastest() float64 {
+	perByte := inf
+	for _, d := range s.devices {
+		perByte = min(perByte, d.perByte)
+	}
+	return perByte
+}
+
 // worker is a member that could take a share.
 type worker struct {
 	*Member
@@ -25,10 +34,8 @@ type worker struct {
 
 func newWorker(m *Member, sides []side) *worker {
 	w := &worker{m, sides, inf}
-	for _, s := range sides {
-		for _, d := range s.devices {
-			w.perByte = min(w.perByte, d.perByte)
-		}
+	for i := range sides {
+		w.perByte = min(w.perByte, sides[i].fastest())
 	}
 	return w
 }
