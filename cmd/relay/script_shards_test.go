@@ -4,7 +4,9 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"io"
@@ -59,18 +61,27 @@ func cmdPartOf(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Setenv(args[3], strconv.FormatUint(m.Need*uint64(percent)/100>>20, 10))
 }
 
-// fact NAME KEY VARIABLE takes a figure of `relay status --json`, which must not be
-// empty.
+// fact SECONDS NAME KEY VARIABLE takes a figure of `relay status --json` as soon as there
+// is one.
 func cmdFact(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) != 3 {
-		ts.Fatalf("usage: fact NAME KEY VARIABLE")
+	seconds := 0
+	if len(args) == 4 {
+		seconds, _ = strconv.Atoi(args[0])
 	}
-	facts, err := statusFacts(ts, args[0])
-	ts.Check(err)
-	if facts[args[1]] == "" {
-		ts.Fatalf("%s has no %s", args[0], args[1])
+	if neg || seconds < 1 {
+		ts.Fatalf("usage: fact SECONDS NAME KEY VARIABLE")
 	}
-	ts.Setenv(args[2], facts[args[1]])
+	scriptStage(ts).wait(ts, time.Duration(seconds)*time.Second, args[1]+" knows "+args[2], func() error {
+		facts, err := statusFacts(ts, args[1])
+		if err == nil && facts[args[2]] == "" {
+			err = errors.New("it says nothing")
+		}
+		if err == nil {
+			ts.Setenv(args[3], facts[args[2]])
+			fmt.Fprintf(ts.Stdout(), "%s is %s\n", args[2], facts[args[2]])
+		}
+		return err
+	})
 }
 
 // besides VARIABLE NAME… takes the name of a running peer that is none of these.
@@ -269,9 +280,8 @@ func cmdHasOnly(ts *testscript.TestScript, neg bool, args []string) {
 	model, err := os.Open(path)
 	ts.Check(err)
 	defer model.Close()
-	var its []string         // What its cache is to have.
-	foreign := [][]byte{}    // Samples of what it must not have.
-	own := map[string]bool{} // Layers that it has, by what is found of them.
+	var its []string // What its cache is to have.
+	var foreign samples
 	for _, t := range tensors {
 		if t.Bytes < 4096 { // Norms, which are all the same.
 			continue
@@ -285,34 +295,59 @@ func cmdHasOnly(ts *testscript.TestScript, neg bool, args []string) {
 		}
 		for _, at := range []int64{t.Bytes / 64, t.Bytes / 2, t.Bytes - t.Bytes/64} {
 			sample := make([]byte, 64)
-			_, err := model.ReadAt(sample, t.Offset+min(at, t.Bytes-64))
+			_, err := model.ReadAt(sample, t.Offset+at)
 			ts.Check(err)
-			foreign = append(foreign, sample)
+			foreign.add(sample)
 		}
 	}
 	slices.Sort(its)
-	var has []string
-	files, err := os.ReadDir(filepath.Join(stateOf(ts, args[0]), "rpc", "rpc"))
-	ts.Check(err)
-	for _, f := range files {
-		has = append(has, f.Name())
-	}
-	if len(its) == 0 || !slices.Equal(has, its) {
+	if has := cacheOf(ts, args[0]); len(its) == 0 || !slices.Equal(has, its) {
 		ts.Fatalf("%s has layers %d-%d, whose tensors are %v, and its cache has %v", args[0], from, to, its, has)
 	}
+	read := 0
 	eachFile(ts, args[0], func(path string, data []byte) {
-		for i, sample := range foreign {
-			if bytes.Contains(data, sample) {
-				ts.Fatalf("%s of %s has bytes of another's layers (sample %d)", path, args[0], i)
-			}
-		}
-		for _, name := range its {
-			if filepath.Base(path) == name {
-				own[name] = true
-			}
+		read += len(data)
+		if at := foreign.in(data); at >= 0 {
+			ts.Fatalf("%s of %s has bytes of another's layers at %d", path, args[0], at)
 		}
 	})
-	fmt.Fprintf(ts.Stdout(), "%s has layers %d to %d: %d tensors, and nothing of %d other places\n", args[0], from, to, len(own), len(foreign))
+	fmt.Fprintf(ts.Stdout(), "%s has layers %d to %d: %d tensors, and nothing of %d other places in %d MiB\n", args[0], from, to, len(its), len(foreign.all), read>>20)
+}
+
+// samples are pieces of bytes that are looked for all at once.
+type samples struct {
+	all   map[[8]byte][]byte // By how they begin.
+	begin [1 << 16]bool
+}
+
+func (s *samples) add(sample []byte) {
+	if s.all == nil {
+		s.all = map[[8]byte][]byte{}
+	}
+	s.all[[8]byte(sample)] = sample
+	s.begin[binary.LittleEndian.Uint16(sample)] = true
+}
+
+// in is where some data has one of the samples, -1 where it has none.
+func (s *samples) in(data []byte) int {
+	for at := range max(0, len(data)-7) {
+		if s.begin[binary.LittleEndian.Uint16(data[at:])] {
+			if sample := s.all[[8]byte(data[at:])]; sample != nil && bytes.HasPrefix(data[at:], sample) {
+				return at
+			}
+		}
+	}
+	return -1
+}
+
+// cacheOf are the names of the files in a peer's cache of tensors.
+func cacheOf(ts *testscript.TestScript, name string) (names []string) {
+	files, err := os.ReadDir(filepath.Join(stateOf(ts, name), "rpc", "rpc"))
+	ts.Check(err)
+	for _, f := range files {
+		names = append(names, f.Name())
+	}
+	return names
 }
 
 // unsaid TEXT NAME… wants no file of the peers to have a text, and none of them to have
@@ -365,15 +400,7 @@ func cmdCached(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
 		ts.Fatalf("usage: cached NAME VARIABLE")
 	}
-	files, err := os.ReadDir(filepath.Join(stateOf(ts, args[0]), "rpc", "rpc"))
-	ts.Check(err)
-	var names []string
-	for _, f := range files {
-		info, err := f.Info()
-		ts.Check(err)
-		names = append(names, fmt.Sprintf("%s:%d", f.Name(), info.Size()))
-	}
-	ts.Setenv(args[1], strings.Join(names, " "))
+	ts.Setenv(args[1], strings.Join(cacheOf(ts, args[0]), " "))
 }
 
 // recite NAME MODEL TEXT TOKENS has a model read a prompt that says a text again and
