@@ -213,7 +213,6 @@ func (l *leading) order(v *view, m *modelView, claim leadership.Fence, now time.
 	snapshot := l.snapshot(v, m, now)
 	want := l.want(v, m, snapshot, now)
 	group := l.spreadOf(v, m, current, served)
-	group.hide(&snapshot)
 	r := restartOf(v, m, current, restart, func(peer string) bool { return l.turns[m.uid].late(peer, restart) })
 	plan, turn := l.placeRestart(current, r, func(more int) placement.Plan {
 		return l.place(v, m, snapshot, want, more)
@@ -284,6 +283,9 @@ func (l *leading) want(v *view, m *modelView, s placement.Snapshot, now time.Tim
 		if p.Holds && p.Alive {
 			holders++
 		}
+	}
+	if v.spreads(m.uid) && len(v.placements[m.uid].Peers) > 0 {
+		running++
 	}
 	for _, r := range m.replicas {
 		if p := v.peer[r.peer]; r.State == StateReady && p.alive() && !p.Draining {

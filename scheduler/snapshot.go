@@ -45,7 +45,7 @@ func (l *leading) snapshot(v *view, m *modelView, now time.Time) placement.Snaps
 	return s
 }
 
-// snapshot is what every peer can see of it; what failed where is its leader's
+// snapshot is what every peer can see of whole replicas; what failed where is its leader's
 // to know, but for where it is parked.
 func (v *view) snapshot(m *modelView, self string) placement.Snapshot {
 	var s placement.Snapshot
@@ -65,9 +65,10 @@ func (v *view) snapshot(m *modelView, self string) placement.Snapshot {
 		// What fell where it ran still belongs there; what sleeps belongs nowhere.
 		view.Was = slices.Contains(last(current.Placement), p.id)
 		view.Placed = view.Was && (len(current.Peers) > 0 || !current.Asleep)
-		view.Runs = slices.Contains(current.Peers, p.id) && current.leader == self
+		ordered := slices.Contains(current.Peers, p.id) && current.way(p.id, m.Model).Group == nil // As a whole replica.
+		view.Runs = ordered && current.leader == self
 		for _, r := range m.replicas {
-			if r.peer != p.id {
+			if r.peer != p.id || r.Group != "" {
 				continue
 			}
 			switch r.State {
@@ -81,7 +82,7 @@ func (v *view) snapshot(m *modelView, self string) placement.Snapshot {
 				view.Runs = false
 			}
 		}
-		if view.Way == nil && slices.Contains(current.Peers, p.id) {
+		if view.Way == nil && ordered {
 			way := current.way(p.id, m.Model)
 			view.Way = &way
 		}

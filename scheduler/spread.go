@@ -75,16 +75,6 @@ func (g *spreading) judge(v *view, m *modelView) {
 	}
 }
 
-// hide takes what a group has out of what a plan of whole replicas sees: its coordinator
-// runs no whole one.
-func (g *spreading) hide(s *placement.Snapshot) {
-	for i := range s.Peers {
-		if p := &s.Peers[i]; g.way.Group != nil && p.ID == g.coordinator {
-			p.Runs, p.Ready, p.Way = false, false, nil
-		}
-	}
-}
-
 // spread plans a model that runs on several peers where no one can hold it whole, or
 // somebody wants that. plan is what was planned for whole replicas: where these can be
 // had, a group only stands in until one is ready. anew says that its engines are to be

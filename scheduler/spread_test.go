@@ -178,7 +178,7 @@ func TestAWorkerThatFails(t *testing.T) {
 			t.Fatalf("the group is %v after %v: %s", after, before, c.peers[0].told("m"))
 		}
 		for _, p := range c.peers {
-			if p != bad && p.name != "b" {
+			if p != bad {
 				p.crash()
 			}
 		}

@@ -257,17 +257,36 @@ func (s *Scheduler) bringTensors(ctx context.Context, m *modelView, keys []tenso
 		if err != nil {
 			return err
 		}
-		if err := s.pullTensors(ctx, m, root, byFile[file], func(n int64) { progress(min(total, done+n), total) }); err != nil {
-			return err
-		}
-		for _, k := range byFile[file] {
-			if err := s.fill(ctx, root, k); err != nil {
+		for tries := 1; ; tries++ {
+			err := s.bringFrom(ctx, m, root, byFile[file], func(n int64) { progress(min(total, done+n), total) })
+			if err == nil {
+				break
+			}
+			// Whoever pulled the whole file meanwhile has moved it.
+			if why := ReasonOf(err); tries == maxBrings || why != FileChanged && why != NotFound {
 				return err
 			}
+		}
+		for _, k := range byFile[file] {
 			done += k.Bytes
-			progress(done, total)
 		}
 		s.dropRanges(root)
+	}
+	return nil
+}
+
+// maxBrings is how often the tensors of one file are tried to be brought.
+const maxBrings = 3
+
+// bringFrom brings tensors of one file here, and fills the cache with them.
+func (s *Scheduler) bringFrom(ctx context.Context, m *modelView, root cid.Cid, keys []tensorcache.Key, progress func(done int64)) error {
+	if err := s.pullTensors(ctx, m, root, keys, progress); err != nil {
+		return err
+	}
+	for _, k := range keys {
+		if err := s.fill(ctx, root, k); err != nil {
+			return err
+		}
 	}
 	return nil
 }
