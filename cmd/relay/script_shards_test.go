@@ -416,7 +416,7 @@ func cmdRecite(ts *testscript.TestScript, neg bool, args []string) {
 	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 	defer cancel()
 	var prompt strings.Builder
-	for i := 0; prompt.Len() < least*5/2; i++ {
+	for i := 0; prompt.Len() < 2*least+64; i++ {
 		fmt.Fprintf(&prompt, "%d: %s. ", i, args[2])
 	}
 	began := time.Now()
