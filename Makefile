@@ -84,6 +84,11 @@ bench-models: build
 bench-plan: build engine
 	@go run ./cmd/bench/plan $(if $(ONLY),-only $(ONLY))
 
+## bench-shards: figures of models that run on several peers: tokens a second, what the tunnel costs, loading, planning again (Linux; eight minutes)
+.PHONY: bench-shards
+bench-shards: build engine
+	@go run ./cmd/bench/shards $(if $(ONLY),-only $(ONLY))
+
 ## bench: the Go benchmarks
 .PHONY: bench
 bench:

@@ -13,9 +13,10 @@ import (
 )
 
 const (
-	// maxCounted and maxSince bound what another peer may say of a replica: its
-	// requests, and how long ago something was, in seconds.
+	// maxCounted, maxLinks and maxSince bound what another peer may say of a replica: its
+	// requests, its workers, and how long ago something was, in seconds.
 	maxCounted = 1 << 20
+	maxLinks   = 64
 	maxSince   = 100 * 366 * 24 * 60 * 60
 )
 
@@ -31,7 +32,7 @@ type workload struct {
 func workloadOf(list []scheduler.Workload) (workload, error) {
 	w := workload{runs: make(map[string]scheduler.Workload, len(list))}
 	for _, one := range list {
-		if one.InFlight < 0 || one.InFlight > maxCounted || one.Waiting < 0 || one.Waiting > maxCounted || !possible(one.LastServed) || !possible(one.Resident) {
+		if one.InFlight < 0 || one.InFlight > maxCounted || one.Waiting < 0 || one.Waiting > maxCounted || !possible(one.LastServed) || !possible(one.Resident) || len(one.Links) > maxLinks {
 			return w, errNoWorkload
 		}
 		w.runs[one.UID] = one
@@ -85,7 +86,7 @@ func fillIn(m *scheduler.ModelState, answers map[string]workload) {
 			r.InFlight = &run.InFlight
 		}
 		if listed && !answer.inFlightOnly {
-			r.Waiting, r.LastServed, r.Resident = &run.Waiting, run.LastServed, run.Resident
+			r.Measured(run)
 		}
 	}
 }

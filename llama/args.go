@@ -86,6 +86,9 @@ func allowedArgs() map[string]argKind {
 	add(number(-1, 1<<20), "-n", "--predict", "--n-predict", "--keep")
 	// Batches. Large ones also delay the end of a request whose client left.
 	add(number(32, 8192), "-b", "--batch-size", "-ub", "--ubatch-size")
+	// How busily threads wait for one another between operations.
+	add(number(0, 100), "--poll")
+	add(number(0, 1), "--poll-batch")
 	// Attention, cache and position.
 	add(oneOf("on", "off", "auto"), "-fa", "--flash-attn")
 	add(cacheTypes, "-ctk", "--cache-type-k", "-ctv", "--cache-type-v")

@@ -18,6 +18,10 @@ import (
 type forbidden struct {
 	Secret, Model, Notes, Box, Run, Control, Abstract, Datagrams, TCP string
 	Relay                                                             int
+	// Port is its own, Remote one that it may connect to, both only with a port; Tensors
+	// a folder to read.
+	Port, Remote int
+	Tensors      string
 	// Devices are those of GPUs.
 	Devices []string
 	// Filtered: only what reaches processes is tried, behind the filter alone, as
@@ -66,6 +70,30 @@ func tryForbidden(args []string) int {
 		try("ok: remove its socket", l.Close())
 	}
 
+	// What it needs with ports.
+	if f.Port != 0 {
+		l, err := net.Listen("tcp4", "127.0.0.1:"+strconv.Itoa(f.Port))
+		try("port: listen on its port", err)
+		if err == nil {
+			_ = l.Close()
+		}
+		l, err = net.Listen("tcp4", "127.0.0.1:0")
+		try("listen on another port", err)
+		if err == nil {
+			_ = l.Close()
+		}
+		if pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0); err == nil {
+			_ = unix.Close(pair[0]) // also where its other end is gone
+			try("connect a pair to relay's control socket", unix.Connect(pair[1], &unix.SockaddrUnix{Name: f.Control}))
+			_ = unix.Close(pair[1])
+		}
+		c, err := net.Dial("tcp4", "127.0.0.1:"+strconv.Itoa(f.Remote))
+		try("port: connect to its server", err)
+		if err == nil {
+			_ = c.Close()
+		}
+	}
+
 	// What a GPU's driver needs besides.
 	try("gpu: read where it is in memory", read("/proc/self/maps"))
 	try("gpu: read about its threads", list("/proc/thread-self"))
@@ -82,6 +110,13 @@ func tryForbidden(args []string) int {
 	}
 
 	// Files.
+	if f.Tensors != "" {
+		tensor := filepath.Join(f.Tensors, "0123456789abcdef")
+		try("write beside tensors", write(filepath.Join(f.Tensors, "new")))
+		try("write a tensor", write(tensor))
+		try("remove a tensor", os.Remove(tensor))
+		try("move a file to the tensors", os.Rename(filepath.Join(f.Box, "file"), tensor))
+	}
 	try("read a secret", read(f.Secret))
 	try("read a secret by its own folder", read(filepath.Join(f.Box, "..", "..", filepath.Base(filepath.Dir(f.Secret)), filepath.Base(f.Secret))))
 	try("list a folder", list(filepath.Dir(f.Secret)))

@@ -102,6 +102,9 @@ var (
 		`Segmentation fault|\S{1,100}: .{0,100}Assertion |(free|malloc|double free|munmap_chunk|corrupted)\b.{0,60}$|engine-shim: )`)
 )
 
+// plainError is how an RPC server, which writes no levels, says why it gives up.
+var plainError = regexp.MustCompile(`^(error: |Failed to |No devices found|Invalid parameters)`)
+
 // add takes in one line.
 //
 // Until the engine serves, its lines are about itself. After that, only
@@ -132,7 +135,7 @@ func (j *journal) add(line string) {
 	switch {
 	case crash:
 		j.crash = line
-	case level == "E" && j.firstError == "":
+	case (level == "E" || m == nil && !j.ready && plainError.MatchString(line)) && j.firstError == "":
 		j.firstError = line
 	}
 	j.report.line(line)

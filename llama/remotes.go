@@ -2,6 +2,7 @@ package llama
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -60,6 +61,8 @@ func (s Spec) checkRemotes() error {
 	}
 	own := s.GPULayers - s.remoteLayers()
 	switch {
+	case slices.ContainsFunc(s.Devices, func(d string) bool { return strings.HasPrefix(d, "RPC") }):
+		return bad("a GPU that is called as RPC servers are: %q", s.Devices)
 	case s.Connected == nil:
 		return bad("nobody takes the connections to its RPC servers")
 	case s.CPUExperts != 0:

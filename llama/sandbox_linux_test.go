@@ -48,8 +48,21 @@ func TestSandbox(t *testing.T) {
 	f := forbidden{
 		Secret: write(path("home", "identity.key")), Model: write(path("models", "m.gguf")), Notes: write(path("notes", "n")),
 		Run: path("run"), Box: path("run", "box", "x"), Control: path("home", "c.sock"), Abstract: fmt.Sprintf("@relay-test-%d", os.Getpid()),
-		Datagrams: path("home", "d.sock"), TCP: tcp.Addr().String(), Relay: os.Getpid(),
+		Datagrams: path("home", "d.sock"), TCP: tcp.Addr().String(), Relay: os.Getpid(), Tensors: path("tensors"),
 	}
+	server, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	f.Remote = server.Addr().(*net.TCPAddr).Port
+	if f.Port, err = freePort(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(f.Tensors, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	write(path("tensors", "0123456789abcdef"))
 	datagrams, err := net.ListenPacket("unixgram", f.Datagrams)
 	if err != nil {
 		t.Fatal(err)
@@ -83,6 +96,27 @@ func TestSandbox(t *testing.T) {
 	if after, err := os.ReadFile(f.Model); err != nil || string(after) != string(before) {
 		t.Errorf("the model was changed: %q %v", after, err)
 	}
+	// With a port instead of a socket it reaches the ports that it may, and nothing
+	// that has a path.
+	t.Run("on a port", func(t *testing.T) {
+		got := inShim(t, f, policy{
+			Mode: SandboxRequire, Program: self, Read: []string{f.Model}, Write: []string{f.Notes, f.Box}, ReadOnly: f.Tensors,
+			Port: f.Port, Connect: []int{f.Remote}, Guarded: true,
+		})
+		for name, may := range map[string]bool{
+			"ok: listen on its socket": false, "ok: remove its socket": false, "open a TCP socket": true, "port: listen on its port": true, "port: connect to its server": true,
+		} {
+			if result := got[name]; (result == "done") != may {
+				t.Errorf("%s: %s", name, result)
+			}
+			delete(got, name)
+		}
+		if result := got["connect a pair to relay's control socket"]; !strings.Contains(result, "already connected") {
+			t.Errorf("a pair's socket: %s", result)
+		}
+		delete(got, "connect a pair to relay's control socket")
+		checkRefused(t, got, false)
+	})
 	// The filter refuses what reaches other processes also where Landlock does not.
 	filtered := f
 	filtered.Filtered = true
@@ -210,11 +244,11 @@ func TestSandboxAnotherUsersModel(t *testing.T) {
 	}
 }
 
-// The filter's program, run by hand: also for calls that a Go program cannot make.
-func TestSyscallFilter(t *testing.T) {
-	const self = 4711
+// filterVM runs a filter's program.
+func filterVM(t *testing.T, pid uint32, tcp bool) *bpf.VM {
+	t.Helper()
 	var raw []bpf.RawInstruction
-	for _, f := range syscallFilter(self, false) {
+	for _, f := range syscallFilter(pid, tcp) {
 		raw = append(raw, bpf.RawInstruction{Op: f.Code, Jt: f.Jt, Jf: f.Jf, K: f.K})
 	}
 	program, ok := bpf.Disassemble(raw)
@@ -225,6 +259,44 @@ func TestSyscallFilter(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return vm
+}
+
+// The filter for engines with ports: TCP, and nothing that has a path.
+func TestSyscallFilterTCP(t *testing.T) {
+	vm := filterVM(t, 4711, true)
+	refused := func(e unix.Errno) uint32 { return unix.SECCOMP_RET_ERRNO | uint32(e) }
+	for _, c := range []struct {
+		name        string
+		nr, a, b, c uint32
+		want        uint32
+	}{
+		{"tcp", unix.SYS_SOCKET, unix.AF_INET, unix.SOCK_STREAM, 0, unix.SECCOMP_RET_ALLOW},
+		{"tcp by name, flags", unix.SYS_SOCKET, unix.AF_INET, unix.SOCK_STREAM | unix.SOCK_CLOEXEC, unix.IPPROTO_TCP, unix.SECCOMP_RET_ALLOW},
+		{"mptcp", unix.SYS_SOCKET, unix.AF_INET, unix.SOCK_STREAM, unix.IPPROTO_MPTCP, refused(unix.EACCES)},
+		{"udp", unix.SYS_SOCKET, unix.AF_INET, unix.SOCK_DGRAM, 0, refused(unix.EACCES)},
+		{"inet6", unix.SYS_SOCKET, unix.AF_INET6, unix.SOCK_STREAM, 0, refused(unix.EACCES)},
+		{"unix stream", unix.SYS_SOCKET, unix.AF_UNIX, unix.SOCK_STREAM, 0, refused(unix.EACCES)},
+		{"unix pair", unix.SYS_SOCKETPAIR, unix.AF_UNIX, unix.SOCK_STREAM, 0, unix.SECCOMP_RET_ALLOW},
+		{"unix datagram pair", unix.SYS_SOCKETPAIR, unix.AF_UNIX, unix.SOCK_DGRAM, 0, refused(unix.EACCES)},
+		{"connect", unix.SYS_CONNECT, 0, 0, 0, unix.SECCOMP_RET_ALLOW},
+		{"setns", unix.SYS_SETNS, 0, 0, 0, refused(unix.EPERM)},
+		{"another's thread", unix.SYS_TGKILL, 4712, 4712, 0, refused(unix.EPERM)},
+	} {
+		data := make([]byte, 64)
+		for offset, v := range map[int]uint32{0: c.nr, 4: auditArch, 16: c.a, 24: c.b, 32: c.c} {
+			binary.BigEndian.PutUint32(data[offset:], v) // as this VM reads it
+		}
+		if got, err := vm.Run(data); err != nil || uint32(got) != c.want {
+			t.Errorf("%s: %#x %v, not %#x", c.name, got, err, c.want)
+		}
+	}
+}
+
+// The filter's program, run by hand: also for calls that a Go program cannot make.
+func TestSyscallFilter(t *testing.T) {
+	const self = 4711
+	vm := filterVM(t, self, false)
 	const otherArch = unix.AUDIT_ARCH_I386
 	refused := func(e unix.Errno) uint32 { return unix.SECCOMP_RET_ERRNO | uint32(e) }
 	for _, c := range []struct {
@@ -299,11 +371,24 @@ func TestDescribeSandbox(t *testing.T) {
 		{0, true, 0, false, true, false, "no Landlock", "none"},
 		{0, false, 0, false, false, false, "this user's rights", "none"},
 		{2, false, 0, false, false, false, "this user's rights", "none"},
+		{7, true, 1234, true, false, true, "by its ports (Landlock 7, seccomp)", "but can"},
 	} {
 		s := describeSandbox(c.abi, c.seccomp, policy{Port: c.port})
 		if s.Files != c.files || s.Network != c.network || s.Processes != c.processes || s.Full() != (c.files && c.network && c.processes) ||
 			!strings.Contains(s.Text, c.text) || strings.Contains(s.Text, c.without) {
 			t.Errorf("%+v: %+v", c, s)
+		}
+	}
+}
+
+func TestDescribeSandboxGuarded(t *testing.T) {
+	p := policy{Port: 8000, Guarded: true}
+	if s := describeSandbox(7, true, p); !s.Full() || !strings.Contains(s.Text, "to relay alone") {
+		t.Errorf("%+v", s)
+	}
+	for _, s := range []SandboxStatus{describeSandbox(2, true, p), describeSandbox(7, false, p)} {
+		if s.Full() || !strings.Contains(s.Text, "but") {
+			t.Errorf("%+v", s)
 		}
 	}
 }

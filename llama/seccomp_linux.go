@@ -21,10 +21,9 @@ func seccompWorks() bool {
 // restrictSyscalls leaves the calling thread, and what it becomes, only stream
 // sockets between processes of this machine, none of which it can connect: it
 // can listen on one, and that is all. With tcp it leaves sockets of TCP in their
-// place, which it can connect: it cannot reach what listens on a path then, such as
-// relay's control socket. It also takes away the calls by which a
-// process gets at other processes, at the kernel, or around Landlock. There is
-// no way back.
+// place, which it can connect: it reaches nothing that has a path then, such as
+// relay's control socket. It also takes away the calls by which a process gets at
+// other processes, at the kernel, or around Landlock. There is no way back.
 func restrictSyscalls(tcp bool) error {
 	if auditArch == 0 {
 		return fmt.Errorf("no filter for this processor")
@@ -72,8 +71,22 @@ func syscallFilter(pid uint32, tcp bool) []unix.SockFilter {
 	at := func(call uint32, then ...unix.SockFilter) {
 		f = append(append(f, jump(unix.BPF_JEQ, call, 0, uint8(len(then)))), then...)
 	}
+	stream := func(call uint32) {
+		at(call,
+			load(arg0),
+			jump(unix.BPF_JEQ, unix.AF_UNIX, 0, 4),
+			load(arg1),
+			withoutFlags,
+			jump(unix.BPF_JEQ, unix.SOCK_STREAM, 0, 1),
+			allow,
+			refuse(unix.EACCES),
+		)
+	}
+	// A datagram socket of a pair sends to any other as well; a stream's is connected, and
+	// stays so.
+	stream(unix.SYS_SOCKETPAIR)
 	if tcp {
-		// Of other protocols by which there are streams only TCP is looked after by Landlock.
+		// Of the protocols by which there are streams Landlock looks after TCP alone.
 		at(unix.SYS_SOCKET,
 			load(arg0),
 			jump(unix.BPF_JEQ, unix.AF_INET, 0, 7),
@@ -86,20 +99,8 @@ func syscallFilter(pid uint32, tcp bool) []unix.SockFilter {
 			allow,
 			refuse(unix.EACCES),
 		)
-		at(unix.SYS_SOCKETPAIR, refuse(unix.EACCES))
 	} else {
-		// A datagram socket of a pair sends to any other as well.
-		for _, call := range []uint32{unix.SYS_SOCKET, unix.SYS_SOCKETPAIR} {
-			at(call,
-				load(arg0),
-				jump(unix.BPF_JEQ, unix.AF_UNIX, 0, 4),
-				load(arg1),
-				withoutFlags,
-				jump(unix.BPF_JEQ, unix.SOCK_STREAM, 0, 1),
-				allow,
-				refuse(unix.EACCES),
-			)
-		}
+		stream(unix.SYS_SOCKET)
 		at(unix.SYS_CONNECT, refuse(unix.EPERM))
 	}
 	// Signals: to itself, as abort sends one. A child's own are refused to it.

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -377,9 +378,7 @@ func TestRemoteLost(t *testing.T) {
 			}
 		}},
 		{"frozen and reset", func(t *testing.T, r *RPCServer, conns []net.Conn) {
-			if err := unix.Kill(r.PID(), unix.SIGSTOP); err != nil {
-				t.Fatal(err)
-			}
+			freeze(t, r.PID())
 			for _, c := range conns {
 				_ = c.Close()
 			}
@@ -430,15 +429,33 @@ func TestRemoteLost(t *testing.T) {
 func TestRemoteMissing(t *testing.T) {
 	e := engine(t)
 	s := shards(t, randomModel(t, small("gemma3")), func(_ int, c net.Conn) { c.Close() })
+	fails := e
+	fails.Server = "/bin/false"
+	for range 10 {
+		if _, err := fails.Start(t.Context(), s); !errors.Is(err, ErrEngine) || !strings.Contains(err.Error(), "it ended by itself (exit status 1)") {
+			t.Fatalf("an engine that ends at once: %v", err)
+		}
+	}
 	if _, err := e.Start(t.Context(), s); !errors.Is(err, ErrAborted) {
 		t.Errorf("got %v", err)
 	}
-	// A server with fewer devices than it was to have.
-	a, b := startRPC(t, e, RPCSpec{}), startRPC(t, e, RPCSpec{})
-	s = shards(t, randomModel(t, small("gemma3")), join(t, a, b))
-	s.Remotes = []Remote{{Layers: []int{1, 1}}, {Layers: []int{2}}}
+	// Servers with other devices than they were to have: with fewer, and with more, which
+	// would get the next one's layers.
+	path := randomModel(t, small("gemma3"))
+	one, two := startRPC(t, e, RPCSpec{}), startRPC(t, e, RPCSpec{Devices: []string{HostID, "CPU"}})
+	s = shards(t, path, join(t, one, two))
+	s.Remotes = []Remote{{Layers: []int{1, 1}}, {Layers: []int{1, 1}}}
 	if _, err := e.Start(t.Context(), s); !errors.Is(err, ErrEngine) {
 		t.Errorf("got %v", err)
+	}
+	s = shards(t, path, join(t, two, one))
+	if _, err := e.Start(t.Context(), s); !errors.Is(err, ErrEngine) || !strings.Contains(err.Error(), "nothing on device 0 of RPC server 1") {
+		t.Errorf("got %v", err)
+	}
+	// As they are it works.
+	s.Remotes = []Remote{{Layers: []int{1, 1}}, {Layers: []int{2}}}
+	if got, want := greedy(t, start(t, e, s), aPrompt, 24), alone(t, e, path); !slices.Equal(got, want) {
+		t.Errorf("%v, alone %v", got, want)
 	}
 }
 
@@ -469,6 +486,28 @@ func TestGuardDies(t *testing.T) {
 	}
 }
 
+// A server that does not start says why.
+func TestRPCFails(t *testing.T) {
+	e := engine(t)
+	s := RPCSpec{Name: "worker", RunDir: filepath.Join(t.TempDir(), "run"), Devices: []string{"CUDA99"}}
+	if _, err := e.StartRPC(t.Context(), s); !errors.Is(err, ErrEngine) || !strings.Contains(err.Error(), "unknown device: CUDA99") {
+		t.Errorf("a device that is not there: %v", err)
+	}
+	e.RPC, s.Devices = "5.0.0", nil
+	if _, err := e.StartRPC(t.Context(), s); !errors.Is(err, ErrEngine) || !strings.Contains(err.Error(), "not 5.0.0") {
+		t.Errorf("another version: %v", err)
+	}
+	e.RPCServer = "/bin/cat"
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if _, err := e.StartRPC(ctx, s); !errors.Is(err, ErrEngine) {
+		t.Errorf("another program: %v", err)
+	}
+	if left, err := os.ReadDir(s.RunDir); err != nil || len(left) > 2 {
+		t.Errorf("left behind: %v %v", left, err)
+	}
+}
+
 // What is wrong is said before anything is started.
 func TestGuardRequired(t *testing.T) {
 	for _, c := range []struct {
@@ -496,6 +535,70 @@ func TestGuardRequired(t *testing.T) {
 	}
 }
 
+// freeze stops a process, and waits until all of it has stopped.
+func freeze(t testing.TB, pid int) {
+	t.Helper()
+	if err := unix.Kill(pid, unix.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for limit := time.Now().Add(10 * time.Second); ; runtime.Gosched() {
+		running := slices.ContainsFunc(threads, func(path string) bool {
+			_, state, _ := strings.Cut(read(t, path), ") ")
+			return !strings.HasPrefix(state, "T")
+		})
+		if !running {
+			return
+		}
+		if time.Now().After(limit) {
+			t.Fatal("it does not stop")
+		}
+	}
+}
+
+// A shim that hangs holds up nobody for longer than they wait.
+func TestGuardFrozen(t *testing.T) {
+	needGuard(t)
+	r := startRPC(t, engine(t), RPCSpec{})
+	shim := r.p.cmd.Process.Pid
+	freeze(t, shim)
+	dial := func(limit time.Duration) error {
+		ctx, cancel := context.WithTimeout(t.Context(), limit)
+		defer cancel()
+		c, err := r.Dial(ctx)
+		if err == nil {
+			err = c.Close()
+		}
+		return err
+	}
+	var all sync.WaitGroup
+	for range 3 {
+		all.Go(func() {
+			if err := dial(200 * time.Millisecond); err == nil {
+				t.Error("who connected?")
+			}
+		})
+	}
+	all.Wait()
+	if err := unix.Kill(shim, unix.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	// The answers that came too late are nobody's.
+	if err := dial(10 * time.Second); err != nil {
+		t.Error(err)
+	}
+	if err := unix.Kill(shim, unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	<-r.Done()
+	if err := dial(10 * time.Second); err == nil {
+		t.Error("it is gone, and somebody answers")
+	}
+}
+
 // A connection to a server that is busy waits no longer than its context, and the
 // next one gets through when it is free.
 func TestDialBusy(t *testing.T) {
@@ -506,7 +609,7 @@ func TestDialBusy(t *testing.T) {
 		c, err := r.Dial(ctx)
 		cancel()
 		if err != nil {
-			if !errors.Is(err, context.DeadlineExceeded) {
+			if !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, os.ErrDeadlineExceeded) {
 				t.Error(err)
 			}
 			break

@@ -4,6 +4,7 @@ package llama
 
 import (
 	"errors"
+	"net"
 	"slices"
 	"strings"
 	"testing"
@@ -55,6 +56,119 @@ func TestValidate(t *testing.T) {
 		if _, err := (Engine{}).Start(t.Context(), s); !errors.Is(err, c.want) {
 			t.Errorf("%s: started: %v", c.name, err)
 		}
+	}
+}
+
+func TestValidateRemotes(t *testing.T) {
+	good := func() Spec {
+		return Spec{
+			Name: "m", Model: "/m.gguf", Context: 512, RunDir: "/run", Remotes: []Remote{{Layers: []int{4}}, {Layers: []int{3, 1}}}, GPULayers: 9,
+			Connected: func(int, net.Conn) {},
+		}
+	}
+	for _, c := range []struct {
+		name   string
+		change func(*Spec)
+		want   error
+	}{
+		{"none of its own", func(*Spec) {}, nil},
+		{"one GPU", func(s *Spec) { s.Devices, s.GPULayers = []string{"CUDA0"}, 12 }, nil},
+		{"two GPUs", func(s *Spec) { s.Devices, s.GPULayers, s.Split = []string{"CUDA0", "CUDA1"}, 12, []int{1, 3} }, nil},
+		{"only the output on a GPU", func(s *Spec) { s.Devices = []string{"CUDA0"} }, nil},
+		{"no output layer", func(s *Spec) { s.GPULayers = 8 }, ErrSpec},
+		{"layers of its own and no GPU", func(s *Spec) { s.GPULayers = 10 }, ErrSpec},
+		{"all layers", func(s *Spec) { s.GPULayers = -1 }, ErrSpec},
+		{"a split that is short", func(s *Spec) { s.Devices, s.GPULayers, s.Split = []string{"CUDA0", "CUDA1"}, 12, []int{1, 2} }, ErrSpec},
+		{"no split", func(s *Spec) { s.Devices, s.GPULayers = []string{"CUDA0", "CUDA1"}, 12 }, ErrSpec},
+		{"a server without devices", func(s *Spec) { s.Remotes[0].Layers = nil }, ErrSpec},
+		{"a device without layers", func(s *Spec) { s.Remotes[1].Layers = []int{4, 0} }, ErrSpec},
+		{"too many layers", func(s *Spec) { s.Remotes[0].Layers, s.GPULayers = []int{maxLayers + 1}, maxLayers+6 }, ErrSpec},
+		{"too many devices", func(s *Spec) { s.Remotes[0].Layers = make([]int, maxRemoteDevices+1) }, ErrSpec},
+		{"too many servers", func(s *Spec) { s.Remotes = make([]Remote, maxRemotes+1) }, ErrSpec},
+		{"nobody to connect", func(s *Spec) { s.Connected = nil }, ErrSpec},
+		{"experts", func(s *Spec) { s.CPUExperts = 1 }, ErrSpec},
+		{"a GPU called RPC0", func(s *Spec) { s.Devices = []string{"RPC0"} }, ErrSpec},
+	} {
+		s := good()
+		c.change(&s)
+		if err := s.Validate(); !errors.Is(err, c.want) || (err == nil) != (c.want == nil) {
+			t.Errorf("%s: %v", c.name, err)
+		}
+	}
+}
+
+func TestValidateRPC(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		s    RPCSpec
+		want error
+	}{
+		{"right", RPCSpec{Name: "m", RunDir: "/run", Devices: []string{"CUDA0", HostID}, Tensors: "/t"}, nil},
+		{"no name", RPCSpec{RunDir: "/run"}, ErrSpec},
+		{"a name in lines", RPCSpec{Name: "a\nb", RunDir: "/run"}, ErrSpec},
+		{"a run folder somewhere", RPCSpec{Name: "m", RunDir: "run"}, ErrSpec},
+		{"tensors somewhere", RPCSpec{Name: "m", RunDir: "/run", Tensors: "t"}, ErrSpec},
+		{"a cache somewhere", RPCSpec{Name: "m", RunDir: "/run", CacheDir: "c"}, ErrSpec},
+		{"threads", RPCSpec{Name: "m", RunDir: "/run", Threads: -1}, ErrSpec},
+		{"a device twice", RPCSpec{Name: "m", RunDir: "/run", Devices: []string{"CUDA0", "CUDA0"}}, ErrSpec},
+		{"a device that is more", RPCSpec{Name: "m", RunDir: "/run", Devices: []string{"CUDA0,CPU"}}, ErrSpec},
+		{"a mode", RPCSpec{Name: "m", RunDir: "/run", Sandbox: "some"}, ErrSpec},
+		{"a variable", RPCSpec{Name: "m", RunDir: "/run", Env: []string{"LLAMA_CACHE=/"}}, ErrVariable},
+	} {
+		if err := c.s.Validate(); !errors.Is(err, c.want) || (err == nil) != (c.want == nil) {
+			t.Errorf("%s: %v", c.name, err)
+		}
+		if _, err := (Engine{RPC: "6.0.0"}).StartRPC(t.Context(), c.s); c.want != nil && !errors.Is(err, c.want) || c.want == nil && !errors.Is(err, ErrNoEngine) {
+			t.Errorf("%s: started: %v", c.name, err)
+		}
+	}
+}
+
+// A build that lacks a part says which.
+func TestCheckRPC(t *testing.T) {
+	whole := func() Engine { return Engine{RPCServer: "/rpc", RPC: "6.0.0", flags: map[string]bool{"--rpc": true}} }
+	if err := whole().CheckRPC(); err != nil {
+		t.Error(err)
+	}
+	for want, change := range map[string]func(*Engine){
+		"no ggml-rpc-server": func(e *Engine) { e.RPCServer = "" },
+		"no --rpc":           func(e *Engine) { e.flags = nil },
+		"is not known":       func(e *Engine) { e.RPC = "" },
+	} {
+		e := whole()
+		change(&e)
+		if err := e.CheckRPC(); !errors.Is(err, ErrNoEngine) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", want, err)
+		}
+	}
+}
+
+func TestArgumentsRemotes(t *testing.T) {
+	e := Engine{flags: map[string]bool{"--mmproj-device": true, "--no-mmproj-offload": true, "--cache-ram": true, "--fit": true}}
+	s := Spec{Name: "m", Model: "/m.gguf", Context: 512, Remotes: []Remote{{Layers: []int{4}}, {Layers: []int{3, 1}}}, GPULayers: 9, Projector: "/p.gguf"}
+	line := func() string {
+		args, err := e.arguments(s, endpoint{port: 8000}, []int{9000, 9001})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return " " + strings.Join(args, " ") + " "
+	}
+	for want, got := range map[string]string{
+		" --host 127.0.0.1 --port 8000 --ctx-size 512 --parallel 1 --fit off --cache-ram 0 ": line(),
+		" --rpc 127.0.0.1:9000,127.0.0.1:9001 --device RPC0,RPC1,RPC2 --n-gpu-layers 9 --split-mode layer --tensor-split 4,3,2" +
+			" --override-tensor ^(output|token_embd|cls|dense_)=CPU --no-mmproj-offload ": line(),
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("got  %s\nwant %s", got, want)
+		}
+	}
+	s.Devices, s.GPULayers = []string{"CUDA0"}, 12
+	if got, want := line(), " --device RPC0,RPC1,RPC2,CUDA0 --n-gpu-layers 12 --split-mode layer --tensor-split 4,3,1,4 --override-tensor ^none$=CPU --mmproj-device CUDA0 "; !strings.Contains(got, want) {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	s.Devices, s.Split = []string{"CUDA0", "CUDA1"}, []int{1, 3}
+	if got, want := line(), " --device RPC0,RPC1,RPC2,CUDA0,CUDA1 --n-gpu-layers 12 --split-mode layer --tensor-split 4,3,1,1,3 "; !strings.Contains(got, want) {
+		t.Errorf("got  %s\nwant %s", got, want)
 	}
 }
 

@@ -233,7 +233,10 @@ func (p *Process) begin(ctx context.Context, cmd *exec.Cmd, o order, started fun
 	listeners := p.links.listeners
 	if p.network != nil && len(p.links.ports) > 0 {
 		var err error
-		if listeners, err = p.network.listeners(ctx, len(p.links.ports)); err != nil {
+		if listeners, err = p.network.listeners(ctx, len(p.links.ports)); errors.Is(err, net.ErrClosed) {
+			<-p.done // it ended at once
+			return p.Err()
+		} else if err != nil {
 			p.abort()
 			return err
 		}

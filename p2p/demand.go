@@ -101,7 +101,7 @@ func (l *links) letGo(id peer.ID, k *link, at time.Duration) {
 			k.used = at
 		}
 	}
-	if l.n.shards.singles.with(id) {
+	if l.n.shards.held.with(id) {
 		k.used = at
 	}
 	if moved := l.n.exchange.moved(id); moved != k.moved {

@@ -226,7 +226,7 @@ func (n *Node) Close() { n.close() }
 
 func (n *Node) close() {
 	n.stop()
-	n.shards.singles.close()
+	n.shards.held.close()
 	n.exchange.close()
 	if err := n.dht.Close(); err != nil {
 		n.log.Debug("dht closed", "error", err)
@@ -273,7 +273,7 @@ func (n *Node) housekeep(ctx context.Context) error {
 		}
 		if roster := n.Roster(); roster != last {
 			n.cutLowered(last, roster)
-			n.shards.singles.sweep()
+			n.shards.held.sweep()
 			last = roster
 			n.gate.rosterChanged()
 			n.links.wake()
@@ -352,5 +352,5 @@ func (n *Node) knownAsStranger(c network.Conn) bool {
 func (n *Node) disconnected(c network.Conn) {
 	n.gate.left(c)
 	n.links.lost(c.RemotePeer())
-	n.shards.singles.sweep()
+	n.shards.held.sweep()
 }

@@ -14,15 +14,19 @@ import (
 )
 
 // OpenShard opens a stream to a worker under a placement: one for each connection
-// of the engine. It stands until either side closes it, either is no member any
-// more with the trust that it takes, or Run ends. The connection has CloseWrite, and
-// Reset, which ends both directions at once. Errors wrap ErrPeerGone when the worker
-// cannot be reached, ErrShardStale when it does not know that placement (yet),
-// ErrShardRefused, each with the worker's sentence, ErrProtocol, ErrBadAnswer, or are
-// ctx's own; without a deadline of its own ctx gets 15 s.
+// of the engine, in 15 s at most. It has a TCP connection of its own where the worker
+// can be dialled so, and goes by the link where it cannot. It stands until either side
+// closes it, the link ends, one of the two has no longer the trust that it takes, or
+// Run ends. It has CloseWrite, and Reset, which ends both directions at once, also
+// while the worker takes nothing. Errors wrap ErrShardStale when the worker does not
+// know that placement (yet), ErrShardRefused, both with its sentence, ErrPeerGone when
+// it cannot be reached, ErrProtocol, ErrBadAnswer, or are ctx's own.
 func (n *Node) OpenShard(ctx context.Context, to peer.ID, call ShardCall) (net.Conn, error) {
 	if err := call.check(); err != nil {
 		return nil, err
+	}
+	if _, may := n.holder(to); !may {
+		return nil, fmt.Errorf("%w: %s is no member whose trust lets it", ErrShardRefused, short(to))
 	}
 	if !n.work.begin() {
 		return nil, fmt.Errorf("%w: this peer stops", ErrPeerGone)
@@ -39,7 +43,7 @@ func (n *Node) OpenShard(ctx context.Context, to peer.ID, call ShardCall) (net.C
 }
 
 // open reaches the worker on a single where that can be, and else on its link.
-func (h *shards) open(ctx context.Context, to peer.ID, call ShardCall) (net.Conn, error) {
+func (h *shards) open(ctx context.Context, to peer.ID, call ShardCall) (*heldShard, error) {
 	if err := h.n.links.reach(ctx, to); err != nil {
 		return nil, err
 	}
@@ -48,12 +52,15 @@ func (h *shards) open(ctx context.Context, to peer.ID, call ShardCall) (net.Conn
 		return nil, ErrPeerGone
 	}
 	for _, door := range h.n.links.doorsOf(to, link) {
-		s, err := h.dial(ctx, to, door)
+		c, err := h.dial(ctx, to, door)
 		if err == nil {
-			err = callShard(ctx, s, call)
+			var s *heldShard
+			if s, err = h.call(ctx, c, to, call); err == nil {
+				return s, nil
+			}
 		}
-		if err == nil || isAnswer(err) {
-			return s, err
+		if isAnswer(err) {
+			return nil, err
 		}
 		h.n.log.Debug("no connection of its own for a shard stream", "peer", short(to), "addr", door, "error", err)
 	}
@@ -61,15 +68,15 @@ func (h *shards) open(ctx context.Context, to peer.ID, call ShardCall) (net.Conn
 }
 
 // openStream opens a stream on a link.
-func (h *shards) openStream(ctx context.Context, link network.Conn, call ShardCall) (net.Conn, error) {
+func (h *shards) openStream(ctx context.Context, link network.Conn, call ShardCall) (*heldShard, error) {
 	s, err := openRaw(ctx, link, ProtocolShard)
 	if err != nil {
 		return nil, err
 	}
-	return streamConn{s}, callShard(ctx, streamConn{s}, call)
+	return h.call(ctx, streamConn{s}, link.RemotePeer(), call)
 }
 
-// dial opens a single to the worker at one address.
+// dial opens a connection for a stream of its own to one address of a worker.
 func (h *shards) dial(ctx context.Context, to peer.ID, door ma.Multiaddr) (*single, error) {
 	sw, ok := h.n.host.Network().(*swarm.Swarm)
 	if !ok {
@@ -81,15 +88,24 @@ func (h *shards) dial(ctx context.Context, to peer.ID, door ma.Multiaddr) (*sing
 	}
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
-	s, err := dialSingle(ctx, by, door, to)
-	if err == nil && !h.singles.add(s, true) {
-		err = errors.Join(ErrPeerGone, s.Reset())
-	}
-	return s, err
+	return dialSingle(ctx, by, door, to)
 }
 
-// callShard says what a stream is for and takes the answer; without one the
-// stream is gone.
+// call says what a stream is for and takes the answer; without one the stream is
+// gone.
+func (h *shards) call(ctx context.Context, c shardConn, to peer.ID, call ShardCall) (*heldShard, error) {
+	s, may := h.held.add(c, to, true)
+	if !may {
+		return nil, errors.Join(ErrPeerGone, c.Reset())
+	}
+	if err := callShard(ctx, s, call); err != nil {
+		_ = s.Reset()
+		return nil, err
+	}
+	return s, nil
+}
+
+// callShard says what a stream is for and takes the answer.
 func callShard(ctx context.Context, s shardConn, call ShardCall) error {
 	if deadline, ok := ctx.Deadline(); ok {
 		_ = s.SetDeadline(deadline)
@@ -103,7 +119,6 @@ func callShard(ctx context.Context, s shardConn, call ShardCall) error {
 		err = ctx.Err()
 	}
 	if err != nil {
-		_ = s.Reset()
 		return err
 	}
 	return s.SetDeadline(time.Time{})

@@ -21,8 +21,9 @@ type AcceptShard func(ctx context.Context, from peer.ID, call ShardCall) (net.Co
 
 // ServeShards sets who decides about shard streams; without it all are refused.
 // What it accepts is joined with the stream until either ends: then both are
-// closed at once. The one that decides may close the connection that it returned
-// at any time, which ends the stream. It must be called before Run.
+// closed at once. The one that decides closes the connection that it returned when
+// the share ends, which ends the stream; nothing else does while the engine takes
+// nothing and the link stands. It must be called before Run.
 func (n *Node) ServeShards(accept AcceptShard) { n.shards.accept = accept }
 
 // shards are the streams that carry the connections of engines to the peers that
@@ -30,27 +31,26 @@ func (n *Node) ServeShards(accept AcceptShard) { n.shards.accept = accept }
 type shards struct {
 	n        *Node
 	accept   AcceptShard
-	standing *turns // What others opened.
-	singles  singles
+	standing *turns // Those that others opened, from the first byte on.
+	held     heldShards
 }
 
 func newShards(n *Node) *shards {
 	none := func(context.Context, peer.ID, ShardCall) (net.Conn, error) { return nil, errNoShards }
 	h := &shards{n: n, accept: none, standing: newTurns(shardsPerPeer, shardsInAll)}
-	h.singles = singles{standing: map[*single]bool{}, may: h.may}
+	h.held = heldShards{all: map[*heldShard]bool{}, may: h.may}
 	return h
 }
 
-// may says whether a single may stand: while its link does, and the one that
-// opened it is a coordinator, the other one a worker, by their trusts.
-func (h *shards) may(s *single, opened bool) bool {
-	other := s.whole.RemotePeer()
-	m, in := h.n.Member(other)
-	coordinates, _ := accessTo(h.n.Mesh, ProtocolShard)
-	rule := coordinates
+// may says whether a stream may stand: while there is a link to the other side,
+// and the one that opened it is a coordinator by its trust, the other one a worker.
+func (h *shards) may(other peer.ID, opened bool) bool {
 	if opened {
-		rule, _ = accessTo(h.n.Mesh, ProtocolBlocks) // As holder does.
+		_, works := h.n.holder(other)
+		return works && h.n.links.isLinked(other)
 	}
+	rule, _ := accessTo(h.n.Mesh, ProtocolShard)
+	m, in := h.n.Member(other)
 	return in && rule.admits(m.Trust) && h.n.links.isLinked(other)
 }
 
@@ -59,10 +59,10 @@ var (
 	errManyShards = errors.New("as many shard streams stand as may")
 )
 
-// handle answers one stream of a member that may open such, and ends with it.
+// handle answers a stream on a link.
 func (h *shards) handle(s network.Stream) { h.serve(streamConn{s}, s.Conn().RemotePeer()) }
 
-// take answers a single.
+// take answers a stream that has a connection of its own.
 func (h *shards) take(s *single) {
 	if !h.n.work.begin() {
 		_ = s.Reset()
@@ -70,27 +70,29 @@ func (h *shards) take(s *single) {
 	}
 	go func() {
 		defer h.n.work.end()
-		from := s.whole.RemotePeer()
-		if !h.singles.add(s, false) {
-			h.n.log.Warn("connection refused", "peer", short(from), "protocol", ProtocolShard)
-			_ = s.Reset()
-			return
-		}
-		h.serve(s, from)
+		h.serve(s, s.whole.RemotePeer())
 	}()
 }
 
-func (h *shards) serve(s shardConn, from peer.ID) {
+// serve answers one stream, and returns when it has ended.
+func (h *shards) serve(c shardConn, from peer.ID) {
+	s, may := h.held.add(c, from, false)
+	if !may {
+		h.n.log.Warn("stream refused", "peer", short(from), "protocol", ProtocolShard)
+		_ = c.Reset()
+		return
+	}
 	if !h.standing.take(from) {
-		h.refuse(s, from, errManyShards)
+		h.refuse(s, errManyShards)
 		return
 	}
 	defer h.standing.give(from)
-	conn, err := h.decide(s, from)
+	conn, err := h.decide(s)
 	if err != nil {
-		h.refuse(s, from, err)
+		h.refuse(s, err)
 		return
 	}
+	s.lead(conn)
 	if _, err := s.Write([]byte{shardOpen}); err != nil {
 		_ = s.Reset()
 		_ = conn.Close()
@@ -102,7 +104,7 @@ func (h *shards) serve(s shardConn, from peer.ID) {
 }
 
 // decide reads what a stream is for, and connects it or says why not.
-func (h *shards) decide(s net.Conn, from peer.ID) (net.Conn, error) {
+func (h *shards) decide(s *heldShard) (net.Conn, error) {
 	_ = s.SetDeadline(time.Now().Add(shardCallPatience))
 	call, err := readShardCall(s)
 	if err != nil {
@@ -113,19 +115,19 @@ func (h *shards) decide(s net.Conn, from peer.ID) (net.Conn, error) {
 	}
 	ctx, cancel := context.WithTimeout(h.n.ctx, shardPatience)
 	defer cancel()
-	conn, err := h.accept(ctx, from, call)
+	conn, err := h.accept(ctx, s.other, call)
 	_ = s.SetDeadline(time.Now().Add(shardCallPatience))
 	return conn, err
 }
 
 // refuse ends a stream with a sentence.
-func (h *shards) refuse(s shardConn, from peer.ID, err error) {
+func (h *shards) refuse(s *heldShard, err error) {
 	answer := shardRefused
 	var r interface{ Reason() string }
 	if errors.As(err, &r) && r.Reason() == "superseded" {
 		answer = shardStale
 	}
-	h.n.log.Info("shard stream refused", "peer", short(from), "error", err)
+	h.n.log.Info("shard stream refused", "peer", short(s.other), "error", err)
 	_ = s.SetDeadline(time.Now().Add(shardCallPatience))
 	if writeShardAnswer(s, answer, err.Error()) != nil {
 		_ = s.Reset()

@@ -65,19 +65,33 @@ func (c *bareConn) As(target any) bool {
 type single struct {
 	net.Conn // Secured.
 	whole    transport.CapableConn
-	ended    func() // Called when it ends here; may be nil.
 }
 
 func newSingle(c transport.CapableConn) (*single, bool) {
 	s := &single{whole: c}
-	return s, c.ConnState().StreamMultiplexer == singleID && c.As(&s.Conn)
+	if c.ConnState().StreamMultiplexer != singleID || !c.As(&s.Conn) {
+		return nil, false
+	}
+	s.linger(-1) // The library's end by dropping what is under way.
+	return s, true
+}
+
+// linger sets what closing does with what is under way: it goes on (-1) or is
+// dropped (0).
+func (s *single) linger(seconds int) (raw net.Conn) {
+	secured, ok := s.Conn.(interface{ NetConn() net.Conn })
+	if !ok {
+		return s.Conn
+	}
+	raw = secured.NetConn()
+	if lingers, can := raw.(interface{ SetLinger(int) error }); can {
+		_ = lingers.SetLinger(seconds)
+	}
+	return raw
 }
 
 // Close tells the other side and gives everything back.
 func (s *single) Close() error {
-	if s.ended != nil {
-		s.ended()
-	}
 	return s.whole.Close()
 }
 
@@ -92,13 +106,7 @@ func (s *single) CloseWrite() error {
 // Reset ends both directions at once: what is under way is dropped, and the
 // other side need not take anything for it to end.
 func (s *single) Reset() error {
-	if secured, ok := s.Conn.(interface{ NetConn() net.Conn }); ok {
-		raw := secured.NetConn()
-		if lingers, can := raw.(interface{ SetLinger(int) error }); can {
-			_ = lingers.SetLinger(0)
-		}
-		_ = raw.Close()
-	}
+	_ = s.linger(0).Close()
 	return s.Close()
 }
 

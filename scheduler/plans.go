@@ -124,4 +124,16 @@ type Workload struct {
 	LastServed *float64 `json:"last_served_s"`
 	// Resident is the seconds since it was ready; null while it is not.
 	Resident *float64 `json:"resident_s"`
+	// Links are what has gone to the workers of its group and back.
+	Links []LinkUse `json:"links,omitempty"`
+}
+
+// LinkUse is what has gone through the connections of a coordinator's engine to one
+// worker, since the engine was started.
+type LinkUse struct {
+	Peer string `json:"peer"`
+	// Out and In are bytes to the worker and from it, Turns the round trips.
+	Out   uint64 `json:"out"`
+	In    uint64 `json:"in"`
+	Turns uint64 `json:"turns"`
 }

@@ -92,6 +92,7 @@ func (s *Scheduler) Workload() []Workload {
 			l.Waiting += e.waiting()
 			l.LastServed = latest(l.LastServed, e.used)
 			l.Resident = latest(l.Resident, e.ready)
+			l.Links = append(l.Links, e.tunnels.use()...)
 		}
 		list = append(list, l)
 	}

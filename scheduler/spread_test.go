@@ -177,13 +177,22 @@ func TestAWorkerThatFails(t *testing.T) {
 		if len(after) != 2 || after[1] == bad.name { // It may coordinate: that is another program.
 			t.Fatalf("the group is %v after %v: %s", after, before, c.peers[0].told("m"))
 		}
+		holder := c.peers[0]
+		if bad == holder {
+			holder = c.peers[1]
+		}
 		for _, p := range c.peers {
-			if p != bad {
+			if p != bad && p != holder {
 				p.crash()
 			}
 		}
 		c.pass(20 * time.Second)
-		if text := bad.told("m"); !strings.Contains(text, "nor on several peers: ") {
+		switch text := holder.told("m"); {
+		case bad == c.peers[0] || bad == c.peers[1]:
+			if got := holder.group("m"); !slices.Equal(got, []string{bad.name, holder.name}) {
+				t.Errorf("the group is %v, %s failed as a worker: %s", got, bad.name, text)
+			}
+		case !strings.Contains(text, "no such device"):
 			t.Errorf("told: %s", text)
 		}
 	})

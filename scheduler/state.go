@@ -179,6 +179,24 @@ type ShareState struct {
 	Stage   string `json:"stage,omitempty"`
 	Done    int64  `json:"done,omitempty"`
 	Total   int64  `json:"total,omitempty"`
+	// Link is what has gone to it and back; null where the coordinator was not asked or
+	// did not answer.
+	Link *LinkUse `json:"link"`
+}
+
+// linked says of shares what their coordinator says of the ways to them.
+func (r *ReplicaState) linked(links []LinkUse) {
+	for i := range r.Shares {
+		if at := slices.IndexFunc(links, func(l LinkUse) bool { return l.Peer == r.Shares[i].Peer }); at >= 0 {
+			r.Shares[i].Link = &links[at]
+		}
+	}
+}
+
+// Measured takes in what a replica's own peer says of it.
+func (r *ReplicaState) Measured(w Workload) {
+	r.InFlight, r.Waiting, r.LastServed, r.Resident = &w.InFlight, &w.Waiting, w.LastServed, w.Resident
+	r.linked(w.Links)
 }
 
 // ParkedState is a peer on which the engine failed for a model again and again:
@@ -288,7 +306,7 @@ func (s *Scheduler) modelState(v *view, m *modelView, pulls []PullState) ModelSt
 	for _, l := range s.Workload() {
 		for i := range state.Replicas {
 			if r := &state.Replicas[i]; r.Peer == s.self && l.UID == m.uid {
-				r.InFlight, r.Waiting, r.LastServed, r.Resident = &l.InFlight, &l.Waiting, l.LastServed, l.Resident
+				r.Measured(l)
 			}
 		}
 	}

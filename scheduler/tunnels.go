@@ -59,13 +59,14 @@ func (t *tunnels) connect(share int, c net.Conn) {
 		t.reset(c)
 		return
 	}
-	var first atomic.Int32 // Which side ended first: 1 is the engine, 2 the worker.
-	near := &end{c, func() { first.CompareAndSwap(0, 1) }}
-	far := &end{stream, func() { first.CompareAndSwap(0, 2) }}
+	var ended atomic.Bool // By either side.
+	near := &end{c, func() { ended.Store(true) }}
+	far := &end{stream, func() {
+		if !ended.Swap(true) { // Before the engine is told, which aborts.
+			t.blame(share, errors.New("the connection to its rpc-server broke"))
+		}
+	}}
 	_ = tunnel.Join(near, far, &t.meters[share]) // Both are closed; who ended it is what matters.
-	if first.Load() == 2 {
-		t.blame(share, errors.New("the connection to its rpc-server broke"))
-	}
 }
 
 // open opens a stream to a worker under the fence that is obeyed now.
@@ -179,6 +180,18 @@ func (t *tunnels) turns() (n uint64) {
 		n += turns
 	}
 	return n
+}
+
+// use is what has gone through, by worker.
+func (t *tunnels) use() (list []LinkUse) {
+	if t == nil {
+		return nil
+	}
+	for i, s := range t.group.Shares {
+		out, in, turns := t.meters[i].Read()
+		list = append(list, LinkUse{s.Peer, out, in, turns})
+	}
+	return list
 }
 
 // end is one end of a tunnel, which notes that it ended.

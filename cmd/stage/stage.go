@@ -129,7 +129,7 @@ func (s *Stage) Start(name string, args ...string) (*Peer, error) {
 	p := &Peer{Name: name, state: filepath.Join(s.Dir, name), out: newLines(), done: make(chan struct{})}
 	p.socket, p.client = p.control(), s.clientOf(name)
 	s.show(name, append([]string{"up"}, args...))
-	line := append(append([]string{s.program(name), "up"}, args...), "--name", name, "--lend-mb", "512")
+	line := append([]string{s.program(name), "up", "--name", name, "--lend-mb", "512"}, args...) // Of a flag that is given twice the last one counts.
 	if s.On != nil {
 		line = append(s.On(name), line...)
 	} else {

@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// bufferSize is how much is read at a time, in bytes: what is larger fills no
-	// link better, and what is smaller cuts one answer of an engine into several.
+	// bufferSize is how much is read at a time, in bytes: on loopback 16 KiB moved a
+	// tenth less, and 256 KiB no more.
 	bufferSize = 64 << 10
 	// afterEnd is how long the second direction may take to end after the first.
 	afterEnd = 5 * time.Second
@@ -30,6 +30,9 @@ var buffers = sync.Pool{New: func() any { b := make([]byte, bufferSize); return 
 // seconds more; where it cannot, both end. m, which may be nil, counts. The error is
 // what broke it, nil where both directions came to their ends; a connection that
 // was broken off is reset where that can be, so that nobody waits for the rest.
+//
+// While one end takes nothing, that the other one is gone may not be noticed: who
+// wants a tunnel to end closes both connections.
 func Join(a, b net.Conn, m *Meter) error {
 	j := joint{ends: [2]net.Conn{a, b}, meter: m}
 	if m == nil {

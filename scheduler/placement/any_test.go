@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"relay/scheduler/placement"
+	"relay/scheduler/shards"
 	"relay/scheduler/ways"
 )
 
@@ -52,7 +53,7 @@ func anyPeer(t *rapid.T, i int, shape ways.Shape) placement.Peer {
 	p := placement.Peer{
 		ID: fmt.Sprint("id", i), Name: name, Alive: chance(t, "alive", 0.8), Draining: chance(t, "draining", 0.1),
 		Trust:  rapid.SampledFrom([]string{"replicas", "replicas", "replicas", "replicas", "shard-only", "client"}).Draw(t, "trust"),
-		Engine: chance(t, "engine", 0.9), Holds: rapid.Bool().Draw(t, "holds"), Machine: ways.Machine{Name: name, Host: anyDevice(t, ways.HostID)},
+		Engine: chance(t, "engine", 0.9), Build: shards.Build{Commit: "80fb11a", RPC: rapid.SampledFrom([]string{"6.0.0", "6.0.0", ""}).Draw(t, "rpc")}, Holds: rapid.Bool().Draw(t, "holds"), Machine: ways.Machine{Name: name, Host: anyDevice(t, ways.HostID)},
 		DiskKnown: rapid.Bool().Draw(t, "disk known"), DiskFree: rapid.Uint64Range(0, 8).Draw(t, "disk") * gib,
 		FetchRate: rapid.SampledFrom([]float64{0, 1e-300, gib / 200, gib / 100, gib / 90, gib}).Draw(t, "rate"),
 		Placed:    chance(t, "placed", 0.2), Was: chance(t, "was", 0.2), Cordoned: chance(t, "cordoned", 0.1), Drained: chance(t, "drained", 0.2), Grace: rapid.Bool().Draw(t, "grace"),
@@ -183,7 +184,7 @@ func TestPlans(t *testing.T) {
 		if len(lasting) > m.Want || len(standing) > 0 && len(standing)+ready > m.Want || len(lasting) > 0 && plan.Reason != "" {
 			t.Fatalf("%+v", plan)
 		}
-		checkOptions(t, options, chosen, len(s.Peers))
+		checkOptions(t, options, chosen, s)
 		checkOthers(t, m, s, lasting, chosen, rejections, source)
 		checkFinal(t, m, s, plan)
 		checkLater(t, m, s, plan, source)
@@ -343,9 +344,14 @@ func fetchSeconds(m placement.Model, p placement.Peer) float64 {
 }
 
 // checkOptions: each peer has its five ways, and those of the plan are marked.
-func checkOptions(t *rapid.T, options []placement.Option, chosen map[string]placement.Order, peers int) {
+func checkOptions(t *rapid.T, options []placement.Option, chosen map[string]placement.Order, s placement.Snapshot) {
 	t.Helper()
-	marked := 0
+	marked, many := 0, 4*len(s.Peers)
+	for _, p := range s.Peers {
+		if p.Holds && p.Trust == "replicas" {
+			many++ // It could coordinate a group.
+		}
+	}
 	for i, o := range options {
 		if order, is := chosen[o.Peer]; o.Chosen {
 			if order.Way.Decode == 0 { // Of what runs, the speeds are predicted.
@@ -359,7 +365,7 @@ func checkOptions(t *rapid.T, options []placement.Option, chosen map[string]plac
 			t.Fatalf("%+v", o)
 		}
 	}
-	if marked != len(chosen) || len(options) != 5*peers {
+	if marked != len(chosen) || len(options) != many {
 		t.Fatalf("%d of %d options are marked, %d are chosen", marked, len(options), len(chosen))
 	}
 }

@@ -28,18 +28,25 @@ func (p *planner) sharded() shards.Problem {
 	return problem
 }
 
-// without is its machine as if so much memory were not taken.
+// without is its machine as if so much memory were not taken; what a GPU without memory
+// of its own has is the host's.
 func (q *Peer) without(own map[string]uint64) ways.Machine {
 	m := q.Machine
 	if len(own) == 0 {
 		return m
 	}
-	free := func(d *ways.Device) { d.Free = min(d.Lent, d.Free+own[d.ID]) }
 	m.GPUs = slices.Clone(m.GPUs)
+	inHost := own[ways.HostID]
 	for i := range m.GPUs {
-		free(&m.GPUs[i])
+		g := &m.GPUs[i]
+		back := own[g.ID]
+		if g.Unified {
+			inHost += own[g.ID]
+			back += own[ways.HostID]
+		}
+		g.Free = min(g.Lent, g.Free+back)
 	}
-	free(&m.Host)
+	m.Host.Free = min(m.Host.Lent, m.Host.Free+inHost)
 	return m
 }
 

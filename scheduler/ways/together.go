@@ -129,7 +129,10 @@ func (p *Pieces) coordinated(w *Way) (need map[string]uint64, ok bool) {
 	if last == 0 {
 		at++
 	}
-	return need, at == p.n+1
+	if at != p.n+1 {
+		return nil, false
+	}
+	return need, true
 }
 
 // Together is a way of the kind Shards with the speeds that are predicted of it now.

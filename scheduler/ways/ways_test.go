@@ -233,7 +233,7 @@ func TestSpeed(t *testing.T) {
 	for _, bad := range []float64{math.NaN(), math.Inf(1), -5, 1e300} {
 		m.Host.Decode, m.Host.Prefill = bad, bad
 		m.Seen[0].Decode, m.Seen[0].Prefill = bad, bad
-		r := ways.Ladder(s, m)[4]
+		r := ways.Ladder(s, m)[3]
 		if !r.Guessed || !near(r.Decode, ways.ReferenceRAM/float64(s.Active())) || !near(r.Prefill, ways.PrefillFactorOnCPU*r.Decode) {
 			t.Errorf("%v: %+v", bad, r)
 		}
@@ -267,6 +267,7 @@ func TestShapeCheck(t *testing.T) {
 	for name, change := range map[string]func(*ways.Shape){
 		"input":       func(s *ways.Shape) { s.Input = 1<<50 + 1 },
 		"host":        func(s *ways.Shape) { s.Host = math.MaxUint64 },
+		"largest":     func(s *ways.Shape) { s.Largest = 1<<50 + 1 },
 		"sum":         func(s *ways.Shape) { s.Compute, s.Host = 1<<49, 1<<49 },
 		"layers":      func(s *ways.Shape) { s.Layers[0].Count = 4097 },
 		"no layers":   func(s *ways.Shape) { s.Layers[0].Count = 0 },

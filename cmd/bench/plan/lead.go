@@ -33,25 +33,25 @@ func leadingAgain(ctx context.Context) error {
 				return err
 			}
 			survivors := []*stage.Peer{t.serving, t.asked}
-			placed, err := find(ctx, survivors, began, `msg=placed .*model=`+t.model+`\b`)
+			placed, err := stage.Find(ctx, survivors, began, `msg=placed .*model=`+t.model+`\b`)
 			if err != nil {
 				return err
 			}
 			var gone [2]time.Duration
 			for i, p := range survivors {
-				l, err := find(ctx, []*stage.Peer{p}, began, goneText(t, t.holding))
+				l, err := stage.Find(ctx, []*stage.Peer{p}, began, goneText(t, t.holding))
 				if err != nil {
 					return err
 				}
-				gone[i] = l.at.Sub(began)
+				gone[i] = l.At.Sub(began)
 			}
 			if err := pass(ctx, afterwards); err != nil {
 				return err
 			}
 			l.end()
 			figure.Say("noticed by %s %s, by %s %s; led again by %s %s; %d requests served, %d failed, the longest took %s",
-				t.serving.Name, gone[0], t.asked.Name, gone[1], placed.by.Name, placed.at.Sub(began), l.served, l.failed, l.longest)
-			took = append(took, placed.at.Sub(began).Seconds())
+				t.serving.Name, gone[0], t.asked.Name, gone[1], placed.By.Name, placed.At.Sub(began), l.served, l.failed, l.longest)
+			took = append(took, placed.At.Sub(began).Seconds())
 			failed += float64(l.failed)
 			return nil
 		}); err != nil {
@@ -79,11 +79,11 @@ func handingOver(ctx context.Context) error {
 			if err := t.serving.Ask(ctx, "/v0/down", struct{}{}, nil); err != nil {
 				return err
 			}
-			placed, err := find(ctx, []*stage.Peer{t.holding, t.asked}, began, `msg=placed .*model=`+t.model+`\b`)
+			placed, err := stage.Find(ctx, []*stage.Peer{t.holding, t.asked}, began, `msg=placed .*model=`+t.model+`\b`)
 			if err != nil {
 				return err
 			}
-			ready, err := find(ctx, []*stage.Peer{t.holding}, began, `msg=ready .*model=`+t.model+`\b`)
+			ready, err := stage.Find(ctx, []*stage.Peer{t.holding}, began, `msg=ready .*model=`+t.model+`\b`)
 			if err != nil {
 				return err
 			}
@@ -98,8 +98,8 @@ func handingOver(ctx context.Context) error {
 			}
 			l.end()
 			figure.Say("led %s, served %s, its process ended %s after the order; %d requests served, %d failed, the longest took %s",
-				placed.at.Sub(began), ready.at.Sub(began), ended, l.served, l.failed, l.longest)
-			led, served = append(led, placed.at.Sub(began).Seconds()), append(served, ready.at.Sub(began).Seconds())
+				placed.At.Sub(began), ready.At.Sub(began), ended, l.served, l.failed, l.longest)
+			led, served = append(led, placed.At.Sub(began).Seconds()), append(served, ready.At.Sub(began).Seconds())
 			failed += float64(l.failed)
 			return nil
 		}); err != nil {

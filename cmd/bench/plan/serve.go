@@ -101,31 +101,31 @@ func (t *trio) fall(ctx context.Context, f fall, a *again) error {
 	if t.Peer(t.serving.Name) == nil {
 		survivors = survivors[1:]
 	}
-	placed, err := find(ctx, survivors, began, `msg=placed .*model=`+t.model+`\b.*\b`+t.holding.Name+`\b`)
+	placed, err := stage.Find(ctx, survivors, began, `msg=placed .*model=`+t.model+`\b.*\b`+t.holding.Name+`\b`)
 	if err != nil {
 		return err
 	}
-	by := []*stage.Peer{placed.by}
+	by := []*stage.Peer{placed.By}
 	if t.Peer(t.serving.Name) != nil {
 		by = survivors // The peer that lives says itself what became of its engine.
 	}
-	seen, err := find(ctx, by, began, f.seen(t))
+	seen, err := stage.Find(ctx, by, began, f.seen(t))
 	if err != nil {
 		return err
 	}
-	ready, err := find(ctx, []*stage.Peer{t.holding}, began, `msg=ready .*model=`+t.model+`\b`)
+	ready, err := stage.Find(ctx, []*stage.Peer{t.holding}, began, `msg=ready .*model=`+t.model+`\b`)
 	if err != nil {
 		return err
 	}
-	if seen.at.After(placed.at) {
-		figure.Say("it was placed %s before it was noticed: %s", seen.at.Sub(placed.at), placed.text)
+	if seen.At.After(placed.At) {
+		figure.Say("it was placed %s before it was noticed: %s", seen.At.Sub(placed.At), placed.Text)
 	}
-	figure.Say("%s: noticed %s, placed %s, ready %s, first token %s", f.name, seen.at.Sub(began), placed.at.Sub(began), ready.at.Sub(began), waiting.Sub(began))
+	figure.Say("%s: noticed %s, placed %s, ready %s, first token %s", f.name, seen.At.Sub(began), placed.At.Sub(began), ready.At.Sub(began), waiting.Sub(began))
 	a.waiting = append(a.waiting, waiting.Sub(began).Seconds())
 	a.asking = append(a.asking, asking.Sub(began).Seconds())
-	a.detection = append(a.detection, seen.at.Sub(began).Seconds())
-	a.decision = append(a.decision, placed.at.Sub(seen.at).Seconds())
-	a.load = append(a.load, ready.at.Sub(placed.at).Seconds())
+	a.detection = append(a.detection, seen.At.Sub(began).Seconds())
+	a.decision = append(a.decision, placed.At.Sub(seen.At).Seconds())
+	a.load = append(a.load, ready.At.Sub(placed.At).Seconds())
 	return nil
 }
 
