@@ -60,9 +60,6 @@ func unguardedText(err error) string {
 	return fmt.Sprintf("local users are trusted: engines listen on ports of this machine, because %v", err)
 }
 
-// errNoGuard: there are no networks of a program's own on this system.
-var errNoGuard = errors.New("there is no guard for them on " + runtime.GOOS)
-
 // guardFor decides how the ports of an engine are guarded. The error is ErrSandbox
 // where all of the sandbox is required and cannot be had.
 func guardFor(ctx context.Context, mode SandboxMode, shim []string, off bool) (Guard, error) {

@@ -129,7 +129,7 @@ func (n *network) socket(ctx context.Context) (*os.File, error) {
 		return nil, context.Cause(ctx)
 	}
 	n.asked++
-	if err := n.conn.SetWriteDeadline(time.Now().Add(answerTime)); err != nil {
+	if err := n.conn.SetWriteDeadline(answerBy(ctx)); err != nil {
 		return nil, err
 	}
 	if _, err := n.conn.Write(binary.BigEndian.AppendUint32(nil, n.asked)); err != nil {
@@ -146,14 +146,19 @@ func (n *network) socket(ctx context.Context) (*os.File, error) {
 	return os.NewFile(uintptr(fds[0]), "socket"), nil
 }
 
-// receive waits for the answer to a question, and for no longer than answerTime.
-// Answers that came too late for others before are dropped.
-func (n *network) receive(ctx context.Context, number uint32) ([]int, error) {
+// answerBy is when the shim must have answered.
+func answerBy(ctx context.Context) time.Time {
 	limit := time.Now().Add(answerTime)
 	if d, ok := ctx.Deadline(); ok && d.Before(limit) {
-		limit = d
+		return d
 	}
-	if err := n.conn.SetReadDeadline(limit); err != nil {
+	return limit
+}
+
+// receive waits for the answer to a question. Answers that came too late for others
+// before are dropped.
+func (n *network) receive(ctx context.Context, number uint32) ([]int, error) {
+	if err := n.conn.SetReadDeadline(answerBy(ctx)); err != nil {
 		return nil, err
 	}
 	data, rights := make([]byte, 8), make([]byte, unix.CmsgSpace(4*maxRemotes))

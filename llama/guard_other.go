@@ -4,10 +4,15 @@ package llama
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net"
 	"os/exec"
+	"runtime"
 )
+
+// errNoGuard: there are no networks of a program's own on this system.
+var errNoGuard = errors.New("there is no guard for them on " + runtime.GOOS)
 
 // A network of an engine's own cannot be had here: none is ever made.
 type network struct{}

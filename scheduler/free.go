@@ -209,7 +209,26 @@ func (f freer) free(ctx context.Context, c candidate, dry bool) (bytes uint64, r
 
 // Prune deletes what relay has put on this machine's disk and may go.
 func (s *Scheduler) Prune(ctx context.Context, o PruneOptions) (Pruned, error) {
-	return s.free(ctx, freeOptions{dry: o.DryRun, need: o.need()})
+	tensors := s.pruneTensors(o)
+	result, err := s.free(ctx, freeOptions{dry: o.DryRun, need: o.need()})
+	if tensors.Bytes > 0 {
+		result.Freed, result.FreedBytes = append(result.Freed, tensors), result.FreedBytes+tensors.Bytes
+	}
+	return result, err
+}
+
+// pruneTensors deletes the tensors that no group uses, whatever may stay of the rest:
+// they are copies of what other peers have. How many these are is known only once they
+// are gone, so a dry run says nothing of them.
+func (s *Scheduler) pruneTensors(o PruneOptions) Piece {
+	if s.Tensors == nil || o.DryRun {
+		return Piece{}
+	}
+	freed, err := s.Tensors.Sweep(0)
+	if err != nil {
+		s.log.Warn("tensors that nobody uses are not deleted", "error", err)
+	}
+	return Piece{Name: "tensors of layers that are used no more", Path: s.Tensors.Dir(), Bytes: uint64(max(0, freed))}
 }
 
 // need leaves MaxSize of what may go.

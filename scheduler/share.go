@@ -39,6 +39,7 @@ type share struct {
 	server ShareProcess      // Takes connections; nil while it does not.
 	conns  map[net.Conn]bool // Those of the coordinator's engine.
 	idle   chan struct{}     // Closed when the last of them ends; nil while nobody waits for that.
+	moved  atomic.Int64      // When something last came on one of them, in Unix nanoseconds.
 	failed bool
 	told   Share // What the mesh was last told; zero while that is nothing.
 
@@ -76,6 +77,7 @@ func (p *peerView) takesShares() bool {
 func (w *worker) compareShares(ctx context.Context, v *view) (renewed []*share) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.sweepTensors()
 	if !v.peer[w.s.self].takesShares() {
 		for _, s := range w.shares {
 			s.stopNow()
@@ -100,6 +102,7 @@ func (w *worker) compareShares(ctx context.Context, v *view) (renewed []*share) 
 			group = p.Ways[slices.Index(p.Peers, coordinator)].Group.ID
 		}
 		switch {
+		case s == nil && w.runs[uid] != nil: // Its memory is needed first; the look after its end finds it gone.
 		case s == nil:
 			w.startShare(ctx, m, p, coordinator, group, take)
 		case !wanted || s.group != group || s.coordinator != coordinator || !s.model.servedAs(m.Model):
@@ -242,8 +245,12 @@ func (w *worker) weighShare(s *share, server ShareProcess) {
 	}
 }
 
+// quietAfterTurn is after what silence a coordinator's engine is taken for idle: it is
+// heard at every token.
+const quietAfterTurn = time.Second
+
 // closeShare lets nothing in any more and ends what runs: with patience once the
-// coordinator's engine is done with it, or is gone.
+// coordinator's engine is done with it, has nothing to compute, or is gone.
 func (w *worker) closeShare(s *share, patience bool) {
 	w.mu.Lock()
 	s.server = nil
@@ -255,13 +262,7 @@ func (w *worker) closeShare(s *share, patience bool) {
 	w.mu.Unlock()
 	if patience {
 		w.tellShare(s, Share{State: StateDraining})
-		drained := time.NewTimer(drainTime)
-		select {
-		case <-idle:
-		case <-s.cut:
-		case <-drained.C:
-		}
-		drained.Stop()
+		s.await(idle)
 	}
 	w.mu.Lock()
 	conns := s.conns
@@ -269,6 +270,28 @@ func (w *worker) closeShare(s *share, patience bool) {
 	w.mu.Unlock()
 	for c := range conns {
 		_ = c.Close()
+	}
+}
+
+// await waits until the coordinator's engine is done, at most for drainTime.
+func (s *share) await(idle <-chan struct{}) {
+	drained := time.NewTimer(drainTime)
+	defer drained.Stop()
+	for {
+		still := quietAfterTurn - time.Since(time.Unix(0, s.moved.Load()))
+		if still <= 0 {
+			return
+		}
+		quiet := time.NewTimer(still)
+		select {
+		case <-quiet.C:
+			continue
+		case <-idle:
+		case <-s.cut:
+		case <-drained.C:
+		}
+		quiet.Stop()
+		return
 	}
 }
 
@@ -470,6 +493,13 @@ type shareConn struct {
 	once  sync.Once
 }
 
+// Read notes that the engine computes, or has something to.
+func (c *shareConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	c.share.moved.Store(time.Now().UnixNano())
+	return n, err
+}
+
 // CloseWrite passes on that the coordinator has said all.
 func (c *shareConn) CloseWrite() error {
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
@@ -488,4 +518,30 @@ func (c *shareConn) Close() error {
 		}
 	})
 	return c.Conn.Close()
+}
+
+// tensorsKept is how long tensors are kept that no group uses: what runs again soon need
+// not fetch them again.
+const tensorsKept = 10 * time.Minute
+
+// sweepTensors deletes the tensors here once no share has used any for a while; worker.mu
+// is held.
+func (w *worker) sweepTensors() {
+	switch {
+	case w.s.Tensors == nil:
+	case len(w.shares) > 0:
+		w.shared = time.Now()
+	case w.s.Tensors.Bytes() > 0 && time.Since(w.shared) >= tensorsKept && !w.sweeping:
+		w.sweeping = true
+		w.wait.Go(func() {
+			if freed, err := w.s.Tensors.Sweep(0); err != nil {
+				w.s.log.Warn("tensors that nobody uses are not deleted", "error", err)
+			} else if freed > 0 {
+				w.s.log.Info("tensors that nobody uses deleted", "bytes", freed)
+			}
+			w.mu.Lock()
+			w.sweeping, w.shared = false, time.Now()
+			w.mu.Unlock()
+		})
+	}
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"slices"
 	"sync"
+	"time"
 
 	"relay/scheduler/leadership"
 	"relay/scheduler/ways"
@@ -20,16 +21,18 @@ type worker struct {
 	// model is not taken by another. It is taken before mu.
 	reserving sync.Mutex
 
-	mu      sync.Mutex
-	runs    map[string]*run          // By uid.
-	engines map[*engine]bool         // All that memory is reserved for: also those that start, or end.
-	shares  map[string]*share        // By uid.
-	claimed map[string]chan struct{} // Contents that are being deleted, by CID; closed when that is over.
-	wait    sync.WaitGroup
+	mu       sync.Mutex
+	runs     map[string]*run   // By uid.
+	engines  map[*engine]bool  // All that memory is reserved for: also those that start, or end.
+	shares   map[string]*share // By uid.
+	shared   time.Time         // When there was a share last, or tensors were swept.
+	sweeping bool
+	claimed  map[string]chan struct{} // Contents that are being deleted, by CID; closed when that is over.
+	wait     sync.WaitGroup
 }
 
 func newWorker(s *Scheduler) *worker {
-	return &worker{s: s, runs: map[string]*run{}, engines: map[*engine]bool{}, shares: map[string]*share{}, claimed: map[string]chan struct{}{}}
+	return &worker{s: s, shared: time.Now(), runs: map[string]*run{}, engines: map[*engine]bool{}, shares: map[string]*share{}, claimed: map[string]chan struct{}{}}
 }
 
 // carryOut starts what is placed here and stops what no longer is.
@@ -70,6 +73,7 @@ func (w *worker) compare(ctx context.Context, v *view) (renewed []*run) {
 		switch {
 		case !wanted:
 			r.cancel()
+		case r == nil && w.shares[uid] != nil: // Its memory is needed first; the look after its end finds it gone.
 		case r == nil:
 			w.start(ctx, m, p)
 		case !r.model.servedAs(m.Model) || r.failed && r.order.Less(p.version) || r.engine == nil && !sameWay(r.way, p.wayFrom(r.way, w.s.self, m.Model)):
@@ -281,16 +285,16 @@ func (w *worker) withdraw(r *run) {
 
 // stopAll ends every run and returns when their engines are gone.
 func (w *worker) stopAll() {
-	stop := (*run).stopNow
+	stop, end := (*run).stopNow, (*share).stopNow
 	if !w.s.barred(w.s.newView()) {
-		stop = func(r *run) { r.cancel() }
+		stop, end = func(r *run) { r.cancel() }, func(s *share) { s.cancel() }
 	}
 	w.mu.Lock()
 	for _, r := range w.runs {
 		stop(r)
 	}
 	for _, s := range w.shares {
-		s.stopNow()
+		end(s)
 	}
 	w.mu.Unlock()
 	w.wait.Wait()

@@ -75,6 +75,8 @@ func TestScripts(t *testing.T) {
 			"begin": cmdBegin, "finish": cmdFinish, "split": cmdSplit, "projector": cmdProjector, "fatten": cmdFatten,
 			"flow": cmdFlow, "flowed": cmdFlowed, "refused": cmdRefused,
 			"random": cmdRandom, "prompt": cmdPrompt, "uses": cmdUses, "pids": cmdPIDs, "replaced": cmdReplaced, "away": cmdAway,
+			"wide": cmdWide, "partof": cmdPartOf, "fact": cmdFact, "besides": cmdBesides, "tokens": cmdTokens, "stream": cmdStream, "streamed": cmdStreamed, "halt": cmdHalt,
+			"hasonly": cmdHasOnly, "unsaid": cmdUnsaid, "cached": cmdCached, "recite": cmdRecite,
 		},
 	})
 }
@@ -464,13 +466,26 @@ func cmdJSON(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// checkStatus knows these keys: alive, models, holders, serving (names of the
+// checkStatus wants a fact of statusFacts to be what is wanted.
+func checkStatus(ts *testscript.TestScript, name, key, want string) error {
+	facts, err := statusFacts(ts, name)
+	if err != nil {
+		return err
+	}
+	if got := facts[key]; got != want {
+		return fmt.Errorf("%s is %q, not %q", key, got, want)
+	}
+	return nil
+}
+
+// statusFacts knows these keys: alive, models, holders, serving (names of the
 // peers that have a ready replica), admins, mesh, replicas (states), inflight,
 // pinned, partly (names), pulls (unfinished ones on its machine, with running or stopped),
 // full (no room can be made on its disk), wiping, behind (names of the peers that are, or do not answer), state:PEER,
 // trust:PEER, label:PEER:KEY, asleep (names), parked (MODEL@PEER), leader:MODEL, serving:MODEL, runs:MODEL (PEER:WAY of
-// each ready replica).
-func checkStatus(ts *testscript.TestScript, name, key, want string) error {
+// each ready replica), coordinator:MODEL and workers:MODEL of a group that is ready,
+// share:MODEL:PEER (its first layer-its last one).
+func statusFacts(ts *testscript.TestScript, name string) (map[string]string, error) {
 	_, stdout, stderr := runOn(ts, name, []string{"status", "--json"})
 	var s struct {
 		Mesh struct {
@@ -501,11 +516,15 @@ func checkStatus(ts *testscript.TestScript, name, key, want string) error {
 			Replicas []struct {
 				Peer, State, Reason, Way string
 				InFlight                 *int
+				Shares                   []struct {
+					Peer         string
+					From, Layers int
+				}
 			}
 		}
 	}
 	if err := json.Unmarshal([]byte(stdout), &s); err != nil {
-		return fmt.Errorf("%v: %s%s", err, stdout, stderr)
+		return nil, fmt.Errorf("%v: %s%s", err, stdout, stderr)
 	}
 	names, facts := map[string]string{}, map[string]string{}
 	alive := 0
@@ -561,6 +580,14 @@ func checkStatus(ts *testscript.TestScript, name, key, want string) error {
 			if r.State == "ready" {
 				on, runs = append(on, names[r.Peer]), append(runs, names[r.Peer]+":"+r.Way)
 			}
+			var workers []string
+			for _, share := range r.Shares {
+				workers = append(workers, names[share.Peer])
+				facts["share:"+m.Name+":"+names[share.Peer]] = fmt.Sprintf("%d-%d", share.From, share.From+share.Layers-1)
+			}
+			if r.State == "ready" && len(workers) > 0 {
+				facts["coordinator:"+m.Name], facts["workers:"+m.Name] = names[r.Peer], strings.Join(workers, ",")
+			}
 		}
 		serving = append(serving, on...)
 		slices.Sort(on)
@@ -575,10 +602,7 @@ func checkStatus(ts *testscript.TestScript, name, key, want string) error {
 		"inflight": strconv.Itoa(inFlight), "partly": strings.Join(partly, ","), "pinned": strings.Join(pinned, ","), "pulls": strings.Join(pulls, ","),
 		"full": strconv.FormatBool(s.Disk.Stuck != ""), "asleep": strings.Join(asleep, ","), "parked": strings.Join(parked, ","),
 	})
-	if got := facts[key]; got != want {
-		return fmt.Errorf("%s is %q, not %q", key, got, want)
-	}
-	return nil
+	return facts, nil
 }
 
 // crash NAME kills a peer's process as a crash would.

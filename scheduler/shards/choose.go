@@ -26,7 +26,7 @@ type former struct {
 // be missed.
 const (
 	maxNear      = 16 // Coordinators that closer workers are looked for.
-	maxFinalists = 4  // Groups that are split.
+	maxFinalists = 4  // Groups that faster workers are looked for.
 	maxFast      = 8  // Workers that are tried in each one's stead.
 	maxSlow      = 4  // Peers that are left out because they are too slow.
 )
@@ -39,7 +39,7 @@ func (f *former) look(v ways.Verdict) {
 		if m.Barred != nil || m.Build.RPC == "" {
 			continue
 		}
-		if sides := f.sidesOf(&m.Machine); len(sides) > 0 {
+		if sides := f.sidesOf(&m.Machine); len(sides) > 0 && m.NoWork == nil {
 			f.workers = append(f.workers, newWorker(m, sides))
 		}
 		if f.mayCoordinate(m) {
@@ -85,6 +85,9 @@ func (f *former) leaveOut(l *line) {
 		return t
 	}
 	slowest := sum(1)
+	for _, t := range times[len(times)-len(l.post.devices):] {
+		slowest += t
+	}
 	var slow *worker
 	for i := range l.slots {
 		s := &l.slots[i]
@@ -131,14 +134,25 @@ func (f *former) group() *line {
 		l.comeCloser()
 	}
 	slices.SortStableFunc(found, func(a, b *line) int { return cmp.Compare(a.rtt, b.rtt) })
-	var best *line
-	tried := 0
-	for _, l := range found {
-		if tried++; tried > maxFinalists || !alike(l.rtt, found[0].rtt) {
+	for i, l := range found {
+		if !alike(l.rtt, found[0].rtt) {
+			found = found[:i]
 			break
 		}
-		l.hasten(found[0].rtt)
-		if best == nil || ways.Faster(best.seconds(), l.seconds()) {
+		l.split()
+	}
+	if len(found) == 0 {
+		return nil
+	}
+	least := found[0].rtt
+	if len(found) > maxFinalists {
+		slices.SortStableFunc(found, func(a, b *line) int { return cmp.Compare(a.seconds(), b.seconds()) })
+		found = found[:maxFinalists]
+		slices.SortStableFunc(found, func(a, b *line) int { return cmp.Compare(a.rtt, b.rtt) })
+	}
+	var best *line
+	for _, l := range found {
+		if l.hasten(least); best == nil || ways.Faster(best.seconds(), l.seconds()) {
 			best = l
 		}
 	}
@@ -287,10 +301,9 @@ func (l *line) comeCloser() {
 	}
 }
 
-// hasten splits the line, with the workers, and the sides of them, that are faster and
-// as near.
+// hasten has workers, and sides of them, that are faster and as near take the places of
+// others, in a line that is split.
 func (l *line) hasten(least float64) {
-	l.split()
 	fast := slices.Clone(l.near())
 	slices.SortStableFunc(fast, func(a, b neighbour) int { return cmp.Compare(a.perByte, b.perByte) })
 	if len(fast) > maxFast+len(l.slots) {
@@ -308,7 +321,6 @@ func (l *line) hasten(least float64) {
 			}
 		}
 	}
-	l.split()
 }
 
 // try puts another that has a faster device in a slot where the line is really faster then,

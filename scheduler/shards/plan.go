@@ -2,6 +2,7 @@ package shards
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"time"
 
@@ -87,7 +88,7 @@ func Form(p Problem) (plan Plan, no *Refusal) {
 func (f *former) plan(l *line) Plan {
 	w := f.way(l)
 	p := Plan{Coordinator: l.post.ID, Way: w, Verdict: f.verdict, Load: time.Duration(float64(max(0, f.p.Bytes)) / loadRate * float64(time.Second))}
-	p.Layers = f.layers(l, w.Decode)
+	p.Layers = fmt.Sprintf("%s; %s tokens/s are predicted", f.where(l), perSecond(w.Decode))
 	p.Text = f.text(l, &p)
 	return p
 }

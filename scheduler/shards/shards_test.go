@@ -74,7 +74,6 @@ func form(p shards.Problem, members ...shards.Member) string {
 }
 
 func TestSentences(t *testing.T) {
-	const one = "; only attic has the whole file: where it goes nobody can coordinate (relay model pull m --to barn)"
 	for name, tc := range map[string]struct {
 		p       shards.Problem
 		members []shards.Member
@@ -83,16 +82,17 @@ func TestSentences(t *testing.T) {
 		"two alike": {shards.Problem{Bytes: 14 * gib}, []shards.Member{peer("attic", 10), peer("barn", 10)},
 			"fits: runs on attic and barn together, since no peer could hold all of it: layers 0-5 on RAM of attic, layers 6-11 on RAM of barn and the output on RAM of attic; 1.4 tokens/s are predicted, loading takes about 19 s"},
 		"one whole copy": {shards.Problem{}, []shards.Member{peer("attic", 10), peer("barn", 10, empty)},
-			"fits: runs on attic and barn together, since no peer could hold all of it: layers 0-5 on RAM of attic, layers 6-11 on RAM of barn and the output on RAM of attic; 1.4 tokens/s are predicted" + one},
+			"fits: runs on attic and barn together, since no peer could hold all of it: layers 0-5 on RAM of attic, layers 6-11 on RAM of barn and the output on RAM of attic; 1.4 tokens/s are predicted"},
 		"one that is half as fast has half as much": {shards.Problem{Force: true}, []shards.Member{peer("attic", 16), peer("barn", 16, empty, slower(2))},
-			"fits: runs on attic and barn together, since somebody asked for it: layers 0-7 on RAM of attic, layers 8-11 on RAM of barn and the output on RAM of attic; 1.0 tokens/s are predicted" + one},
+			"fits: runs on attic and barn together, since somebody asked for it: layers 0-7 on RAM of attic, layers 8-11 on RAM of barn and the output on RAM of attic; 1.0 tokens/s are predicted"},
 		"or what it has room for": {shards.Problem{Force: true}, []shards.Member{peer("attic", 16), peer("barn", 3.5, empty)},
-			"fits: runs on attic and barn together, since somebody asked for it: layers 0-9 on RAM of attic, layers 10-11 on RAM of barn and the output on RAM of attic; 1.4 tokens/s are predicted" + one},
+			"fits: runs on attic and barn together, since somebody asked for it: layers 0-9 on RAM of attic, layers 10-11 on RAM of barn and the output on RAM of attic; 1.4 tokens/s are predicted"},
 		"the coordinator's GPU has the last layers": {shards.Problem{}, []shards.Member{peer("attic", 3, card(6)), peer("barn", 2, card(9), empty)},
-			"fits: runs on attic and barn together, since no peer could hold all of it: layers 0-7 on CUDA0 of barn and layers 8-11 and the output on CUDA0 of attic; 14.1 tokens/s are predicted" + one},
+			"fits: runs on attic and barn together, since no peer could hold all of it: layers 0-7 on CUDA0 of barn and layers 8-11 and the output on CUDA0 of attic; 14.1 tokens/s are predicted"},
 		"the first one not to a peer that is trusted with shards only": {shards.Problem{}, []shards.Member{peer("attic", 3, card(6)), peer("barn", 2, card(9), shardOnly)},
-			"fits: runs on attic and barn together, since no peer could hold all of it: layer 0 on RAM of attic, layers 1-7 on CUDA0 of barn and layers 8-11 and the output on CUDA0 of attic; 8.3 tokens/s are predicted" +
-				"; only attic has the whole file: where it goes nobody can coordinate (relay model pull m --to PEER)"},
+			"fits: runs on attic and barn together, since no peer could hold all of it: layer 0 on RAM of attic, layers 1-7 on CUDA0 of barn and layers 8-11 and the output on CUDA0 of attic; 8.3 tokens/s are predicted"},
+		"several GPUs": {shards.Problem{}, []shards.Member{peer("attic", 3, card(1), card(1.75)), peer("barn", 2, card(4), card(9), empty)},
+			"fits: runs on attic and barn together, since no peer could hold all of it: layer 0 on RAM of attic, layers 1-11 on CUDA0 and CUDA1 of barn and the output on CUDA1 of attic; 8.3 tokens/s are predicted"},
 		"who is left out": {shards.Problem{}, []shards.Member{peer("attic", 10), peer("barn", 10, empty), peer("cellar", 99, older), peer("den", 99, gone), peer("easel", 99, bare)},
 			"fits: runs on attic and barn together, since no peer could hold all of it: layers 0-5 on RAM of attic, layers 6-11 on RAM of barn and the output on RAM of attic; 1.4 tokens/s are predicted" +
 				"; cellar has another engine (commit 80fb11a, RPC 5.0.0) than attic (commit 80fb11a, RPC 6.0.0); den does not answer; easel has no engine that works for others"},
@@ -101,15 +101,20 @@ func TestSentences(t *testing.T) {
 		"idle models": {shards.Problem{Worst: ways.Evicts}, []shards.Member{peer("attic", 10), peer("barn", 10, taken(8), func(m *shards.Member) { m.Machine.Host.Evictable = 8 * gib })},
 			"evicts: runs on attic and barn together, since no peer could hold all of it: layers 0-5 on RAM of attic, layers 6-11 on RAM of barn and the output on RAM of attic; 1.4 tokens/s are predicted, once idle models are unloaded"},
 		"too slow": {shards.Problem{}, []shards.Member{peer("attic", 10, slower(4)), peer("barn", 10, empty, slower(4))},
-			"never: no_capacity: would write 0.3 tokens/s on attic and barn together: layers 0-5 on RAM of attic, layers 6-11 on RAM of barn and the output on RAM of attic; 0.3 tokens/s are predicted; --force runs it all the same"},
+			"never: no_capacity: would write 0.3 tokens/s on attic and barn together: layers 0-5 on RAM of attic, layers 6-11 on RAM of barn and the output on RAM of attic; --force runs it all the same"},
 		"too far": {shards.Problem{}, []shards.Member{peer("attic", 10, away(time.Second)), peer("barn", 10, empty)},
-			"never: no_capacity: would write 0.5 tokens/s on attic and barn together: layers 0-5 on RAM of attic, layers 6-11 on RAM of barn and the output on RAM of attic; 0.5 tokens/s are predicted; --force runs it all the same"},
+			"never: no_capacity: would write 0.5 tokens/s on attic and barn together: layers 0-5 on RAM of attic, layers 6-11 on RAM of barn and the output on RAM of attic; --force runs it all the same"},
 		"too little": {shards.Problem{}, []shards.Member{peer("attic", 5), peer("barn", 5), peer("cellar", 99, gone)},
 			"never: no_capacity: needs 14.8 GiB, attic and barn together lend 10.0 GiB; cellar does not answer"},
 		"too little for now": {shards.Problem{}, []shards.Member{peer("attic", 10), peer("barn", 10, taken(8))},
 			"later: no_capacity: needs 14.8 GiB, attic and barn together have 12.0 GiB free of the 20.0 GiB they lend"},
 		"too little in whole layers": {shards.Problem{}, []shards.Member{peer("attic", 8), peer("barn", 7)},
 			"never: no_capacity: needs 14.8 GiB, attic and barn together lend 15.0 GiB, over which whole layers do not share out with what each peer takes beside them"},
+		"nobody with the same engine": {shards.Problem{}, []shards.Member{peer("attic", 10), peer("barn", 10, empty, older), peer("cellar", 10, empty, bare)},
+			"never: no_capacity: needs 14.8 GiB, attic alone lends 10.0 GiB; barn has another engine (commit 80fb11a, RPC 5.0.0) than attic (commit 80fb11a, RPC 6.0.0); cellar has no engine that works for others"},
+		"too many to name": {shards.Problem{}, []shards.Member{peer("attic", 5), peer("barn", 1), peer("cellar", 1), peer("den", 1), peer("easel", 1), peer("flat", 1), peer("garage", 1),
+			peer("h", 1, gone), peer("i", 1, gone), peer("j", 1, gone), peer("k", 1, gone), peer("l", 1, gone), peer("m", 1, gone), peer("n", 1, gone)},
+			"never: no_capacity: needs 14.8 GiB, attic, barn, cellar, den, easel and 2 more together lend 11.0 GiB; h does not answer; i does not answer; j does not answer; k does not answer; l does not answer; 2 more"},
 		"nobody else": {shards.Problem{}, []shards.Member{peer("attic", 5), peer("barn", 99, gone)},
 			"never: no_capacity: there is nobody to share it with attic: barn does not answer"},
 		"no holder": {shards.Problem{}, []shards.Member{peer("attic", 10, empty), peer("barn", 10, shardOnly)},

@@ -113,49 +113,60 @@ func (f *former) barred(m, coordinator *Member) *Bar {
 // leftOut is why each of those that may not be with a coordinator is not.
 func (f *former) leftOut(coordinator *Member) (texts []string) {
 	for _, m := range f.members {
-		if b := f.barred(m, coordinator); b != nil && m != coordinator {
+		switch b := f.barred(m, coordinator); {
+		case m == coordinator:
+		case b != nil:
 			texts = append(texts, b.Text)
+		case m.NoWork != nil:
+			texts = append(texts, m.NoWork.Text)
 		}
 	}
 	return texts
 }
 
-// layers says where the layers are and how fast that is.
-func (f *former) layers(l *line, decode float64) string {
+// where says where the layers are.
+func (f *former) where(l *line) string {
 	var parts []string
-	at, d := 0, 0
-	add := func(device, peer string) {
-		if many := l.takes[d]; many > 0 {
-			end := at + many - 1
-			output := ""
-			if end == f.n {
-				end, output = end-1, " and the output"
+	at, takes := 0, l.takes
+	add := func(peer string, devices ...device) {
+		var on []string
+		from := at
+		for i := range devices {
+			if takes[i] > 0 {
+				on = append(on, devices[i].id)
 			}
-			switch {
-			case end < at:
-				parts = append(parts, fmt.Sprintf("the output on %s of %s", device, peer))
-			case end == at:
-				parts = append(parts, fmt.Sprintf("layer %d%s on %s of %s", at, output, device, peer))
-			default:
-				parts = append(parts, fmt.Sprintf("layers %d-%d%s on %s of %s", at, end, output, device, peer))
-			}
-			at += many
+			at += takes[i]
 		}
-		d++
+		takes = takes[len(devices):]
+		if from == at {
+			return
+		}
+		what := ""
+		switch last := min(at, f.n) - 1; {
+		case last < from:
+		case last == from:
+			what = fmt.Sprintf("layer %d", from)
+		default:
+			what = fmt.Sprintf("layers %d-%d", from, last)
+		}
+		if at > f.n {
+			if what != "" {
+				what += " and "
+			}
+			what += "the output"
+		}
+		parts = append(parts, fmt.Sprintf("%s on %s of %s", what, ways.List(on), peer))
 	}
-	add(ways.HostID, l.post.Name)
+	ram := device{id: ways.HostID}
+	add(l.post.Name, ram)
 	for i := range l.slots {
-		for _, device := range l.slots[i].devices() {
-			add(device.id, l.slots[i].Name)
-		}
+		add(l.slots[i].Name, l.slots[i].devices()...)
 	}
-	for _, device := range l.post.devices {
-		add(device.id, l.post.Name)
+	if add(l.post.Name, l.post.devices...); at == f.n {
+		takes = []int{1}
+		add(l.post.Name, ram)
 	}
-	if len(l.post.devices) == 0 {
-		parts = append(parts, fmt.Sprintf("the output on %s of %s", ways.HostID, l.post.Name))
-	}
-	return fmt.Sprintf("%s; %s tokens/s are predicted", ways.List(parts), perSecond(decode))
+	return ways.List(parts)
 }
 
 // perSecond writes a speed so that what is below the least useful one is seen to be.
@@ -197,29 +208,12 @@ func (f *former) text(l *line, p *Plan) string {
 	if len(out) > 0 {
 		text += "; " + listed(out, "; ")
 	}
-	return text + f.oneCopy(l)
-}
-
-// oneCopy warns where only one peer has the file; "" where more do.
-func (f *former) oneCopy(l *line) string {
-	for _, m := range f.members {
-		if m != l.post.Member && m.Holds && !m.ShardOnly && f.barred(m, nil) == nil {
-			return ""
-		}
-	}
-	to := "PEER"
-	for i := range l.slots {
-		if s := &l.slots[i]; !s.ShardOnly {
-			to = s.Name
-			break
-		}
-	}
-	return fmt.Sprintf("; only %s has the whole file: where it goes nobody can coordinate (relay model pull %s --to %s)", l.post.Name, f.p.Name, to)
+	return text
 }
 
 // tooSlow is the refusal of what nobody would wait for.
 func (f *former) tooSlow(l *line, decode float64) string {
-	return fmt.Sprintf("would write %s tokens/s on %s together: %s; --force runs it all the same", perSecond(decode), names(l.all()), f.layers(l, decode))
+	return fmt.Sprintf("would write %s tokens/s on %s together: %s; --force runs it all the same", perSecond(decode), names(l.all()), f.where(l))
 }
 
 // lacks is the refusal for memory: what is needed, and what there is with the coordinator

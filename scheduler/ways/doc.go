@@ -1,6 +1,7 @@
 // Package ways works out how one peer could run one whole model: on one GPU, on
 // several, on GPU and RAM, or on its CPU, with the memory that each device gives
-// to it and the speed to expect.
+// to it and the speed to expect. Of a group of peers it knows what each of them takes,
+// and how fast they are together; who is in one is for package shards to plan.
 //
 // It promises: the same shape and the same machine give the same ladder; a way
 // that is said to fit asks no device for more than is free there, and host memory is

@@ -70,13 +70,10 @@ func (m Random) Write(path string, from File) error {
 	if _, err := w.Write(head.Bytes()); err != nil {
 		return err
 	}
-	noise := map[uint32][]byte{}
-	for _, t := range tensors {
-		if noise[t.Type] == nil {
-			noise[t.Type] = randomBlocks(t.Type)
-		}
+	for i, t := range tensors {
+		noise := randomBlocks(t.Type, i)
 		for left := padded(t.bytes(), 32); left > 0; {
-			n, err := w.Write(noise[t.Type][:min(left, len(noise[t.Type]))])
+			n, err := w.Write(noise[:min(left, len(noise))])
 			if err != nil {
 				return err
 			}
@@ -116,10 +113,11 @@ func (t Tensor) bytes() int {
 	return n / elements * bytes
 }
 
-// randomBlocks are some blocks with small weights: norms, alone in F32, are one.
-func randomBlocks(kind uint32) []byte {
+// randomBlocks are some blocks with small weights: norms, alone in F32, are one, and no
+// other tensor has the bytes of the nth.
+func randomBlocks(kind uint32, nth int) []byte {
 	const small = 0x1400 // 2^-10 as a half
-	random := rand.New(rand.NewChaCha8([32]byte{byte(kind)}))
+	random := rand.New(rand.NewChaCha8([32]byte{byte(kind), byte(nth), byte(nth >> 8)}))
 	_, size := blocks(kind)
 	out := make([]byte, 0, 1<<18)
 	for len(out)+size <= 1<<18 {
