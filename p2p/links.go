@@ -31,7 +31,7 @@ const (
 // needs them, and are known meanwhile by what those say who hear them.
 type links struct {
 	n     *Node
-	start time.Time
+	awake *awake
 	woken chan struct{}
 
 	mu       sync.Mutex
@@ -65,11 +65,11 @@ type link struct {
 }
 
 func newLinks(n *Node) *links {
-	return &links{n: n, start: time.Now(), woken: make(chan struct{}, 1), members: map[peer.ID]*link{},
+	return &links{n: n, awake: newAwake(), woken: make(chan struct{}, 1), members: map[peer.ID]*link{},
 		stateful: map[peer.ID]liveness.State{}, changed: make(chan struct{}, 1)}
 }
 
-func (l *links) now() time.Duration { return time.Since(l.start) }
+func (l *links) now() time.Duration { return l.awake.now() }
 
 // wake has the members and their connections looked at now.
 func (l *links) wake() {
@@ -102,6 +102,7 @@ func (l *links) run(ctx context.Context) error {
 	tick := time.NewTicker(liveness.ProbeEvery / 2)
 	defer tick.Stop()
 	for {
+		l.awake.tick()
 		l.attend(ctx, &probes)
 		l.tellChanges()
 		select {
