@@ -104,6 +104,11 @@ func (c *Control) Status(ctx context.Context) Status {
 		s.Warnings = append(s.Warnings, blameText(c.Members.NameOf(b.Peer), b))
 	}
 	s.Warnings = append(s.Warnings, s.Disk.Warnings()...)
+	for _, m := range s.Models {
+		if m.Warning != "" {
+			s.Warnings = append(s.Warnings, m.Warning)
+		}
+	}
 	for _, p := range s.Peers {
 		if p.Self && p.NoEngine != "" {
 			s.Warnings = append(s.Warnings, "this machine lends nothing: "+p.NoEngine)

@@ -371,7 +371,7 @@ func TestDescribeSandbox(t *testing.T) {
 		{0, true, 0, false, true, false, "no Landlock", "none"},
 		{0, false, 0, false, false, false, "this user's rights", "none"},
 		{2, false, 0, false, false, false, "this user's rights", "none"},
-		{7, true, 1234, true, false, true, "by its ports (Landlock 7, seccomp)", "but can"},
+		{7, true, 1234, true, false, true, "by their ports (Landlock 7, seccomp)", "but can"},
 	} {
 		s := describeSandbox(c.abi, c.seccomp, policy{Port: c.port})
 		if s.Files != c.files || s.Network != c.network || s.Processes != c.processes || s.Full() != (c.files && c.network && c.processes) ||

@@ -23,7 +23,10 @@ import (
 
 // roleVar has this test's program be one process of a measurement, of which
 // there are as many as where an engine runs over two machines.
-const roleVar = "RELAY_TEST_SHARD_ROLE"
+const (
+	roleVar   = "RELAY_TEST_SHARD_ROLE"
+	listenVar = "RELAY_TEST_SHARD_LISTEN" // The node's address.
+)
 
 func TestMain(m *testing.M) {
 	flag.Parse()
@@ -92,7 +95,7 @@ var benchCall = ShardCall{UID: "u", Group: "g", Epoch: 1}
 
 // benchNode is a node in a process of its own, until stdin ends.
 func benchNode(mesh membership.MeshID, m *machine, name string, ready func(*Node) error, work func(context.Context, *Node) error) error {
-	m.listen = addrs(cmp.Or(os.Getenv("RELAY_TEST_SHARD_LISTEN"), "/ip4/127.0.0.1/tcp/0"))
+	m.listen = addrs(os.Getenv(listenVar))
 	n, err := New(m.options(nil, mesh, name))
 	if err != nil {
 		return err
@@ -206,10 +209,10 @@ type process struct {
 	out *bufio.Scanner
 }
 
-func startProcess(b *testing.B, role string) process {
+func startProcess(b *testing.B, role, transport string) process {
 	b.Helper()
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), roleVar+"="+role)
+	cmd.Env = append(os.Environ(), roleVar+"="+role, listenVar+"="+transport)
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
 	if err != nil {
@@ -240,13 +243,24 @@ func (p process) read(b *testing.B) string {
 }
 
 // BenchmarkShardStream sends 16 KiB there and back, and then many bytes one way,
-// from one process to another through the nodes of two more, and by plain TCP.
+// from one process to another: by plain TCP, and through the nodes of two more, on
+// a connection of its own (by TCP only) and on a stream of their link.
 func BenchmarkShardStream(b *testing.B) {
-	echo, coordinator, worker := startProcess(b, "echo"), startProcess(b, "coordinator"), startProcess(b, "worker")
-	plain := echo.read(b)
-	fmt.Fprintf(worker.in, "%s\n%s\n", coordinator.read(b), plain)
-	fmt.Fprintln(coordinator.in, worker.read(b))
-	measureShards(b, []string{"plain", "single", "stream"}, []string{plain, coordinator.read(b), coordinator.read(b)})
+	for i, name := range []string{"tcp", "quic"} {
+		b.Run(name, func(b *testing.B) {
+			transport := bothTransports[i]
+			echo, coordinator, worker := startProcess(b, "echo", ""), startProcess(b, "coordinator", transport), startProcess(b, "worker", transport)
+			plain := echo.read(b)
+			fmt.Fprintf(worker.in, "%s\n%s\n", coordinator.read(b), plain)
+			fmt.Fprintln(coordinator.in, worker.read(b))
+			single, stream := coordinator.read(b), coordinator.read(b)
+			if name == "quic" {
+				measureShards(b, []string{"plain", "stream"}, []string{plain, stream})
+				return
+			}
+			measureShards(b, []string{"plain", "single", "stream"}, []string{plain, single, stream})
+		})
+	}
 }
 
 // measureShards measures several ways to the same process, in turn.

@@ -70,7 +70,7 @@ func (h *shards) take(s *single) {
 	}
 	go func() {
 		defer h.n.work.end()
-		h.serve(s, s.whole.RemotePeer())
+		h.serve(s, s.RemotePeer())
 	}()
 }
 

@@ -53,23 +53,22 @@ func (c *bareConn) OpenStream(context.Context) (network.MuxedStream, error) {
 }
 
 // As gives the connection away.
-func (c *bareConn) As(target any) bool {
-	t, ok := target.(*net.Conn)
-	if ok {
-		*t = c.Conn
+func (c *bareConn) As(target any) (ok bool) {
+	if t, is := target.(**securedConn); is {
+		*t, ok = c.Conn.(*securedConn)
 	}
 	return ok
 }
 
 // single is one as a connection.
 type single struct {
-	net.Conn // Secured.
-	whole    transport.CapableConn
+	*securedConn
+	whole transport.CapableConn
 }
 
 func newSingle(c transport.CapableConn) (*single, bool) {
 	s := &single{whole: c}
-	if c.ConnState().StreamMultiplexer != singleID || !c.As(&s.Conn) {
+	if c.ConnState().StreamMultiplexer != singleID || !c.As(&s.securedConn) {
 		return nil, false
 	}
 	s.linger(-1) // The library's end by dropping what is under way.
@@ -78,35 +77,20 @@ func newSingle(c transport.CapableConn) (*single, bool) {
 
 // linger sets what closing does with what is under way: it goes on (-1) or is
 // dropped (0).
-func (s *single) linger(seconds int) (raw net.Conn) {
-	secured, ok := s.Conn.(interface{ NetConn() net.Conn })
-	if !ok {
-		return s.Conn
+func (s *single) linger(seconds int) {
+	if raw, can := s.NetConn().(interface{ SetLinger(int) error }); can {
+		_ = raw.SetLinger(seconds)
 	}
-	raw = secured.NetConn()
-	if lingers, can := raw.(interface{ SetLinger(int) error }); can {
-		_ = lingers.SetLinger(seconds)
-	}
-	return raw
 }
 
 // Close tells the other side and gives everything back.
-func (s *single) Close() error {
-	return s.whole.Close()
-}
-
-// CloseWrite says that nothing more is sent.
-func (s *single) CloseWrite() error {
-	if half, can := s.Conn.(interface{ CloseWrite() error }); can {
-		return half.CloseWrite()
-	}
-	return s.Close()
-}
+func (s *single) Close() error { return s.whole.Close() }
 
 // Reset ends both directions at once: what is under way is dropped, and the
 // other side need not take anything for it to end.
 func (s *single) Reset() error {
-	_ = s.linger(0).Close()
+	s.linger(0)
+	_ = s.NetConn().Close()
 	return s.Close()
 }
 

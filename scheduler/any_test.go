@@ -42,6 +42,7 @@ type worldModel struct {
 	name, uid string
 	times     int
 	size      uint64
+	large     bool // More than most peers lend, in layers fine enough for several.
 }
 
 // TestAnyMesh: no peer over its memory or its cores, whatever happens; no fence that
@@ -120,6 +121,9 @@ func (w *world) begin() {
 	w.pass(time.Minute + time.Second) // They are found.
 	for i := range 1 + w.r.IntN(5) {
 		m := &worldModel{name: "m" + string(rune('a'+i)), size: uint64(1+w.r.IntN(12)) * gib / 4}
+		if w.chance(3) {
+			m.large, m.size = true, 2*m.size
+		}
 		w.models = append(w.models, m)
 		var holders []*fakePeer
 		for _, p := range w.peers {
@@ -139,7 +143,11 @@ func (w *world) add(p *fakePeer, m *worldModel) {
 	m.times++
 	model := Model{Name: m.name, CID: w.rootOf(m.name).String(), Bytes: 1 << 20, Kind: "chat", Context: 1024, Slots: 1 + w.r.IntN(2),
 		Pinned: w.chance(5), IdleUnload: int64(w.r.IntN(2) * 40)}
-	shaped(m.size)(&model)
+	if m.large {
+		layered(m.size)(&model)
+	} else {
+		shaped(m.size)(&model)
+	}
 	w.say("%s: %s is added as %s, pinned %v", p.name, m.name, m.uid[:4], model.Pinned)
 	if err := p.PutShared(KindModel, m.uid, model); err != nil {
 		w.t.Error(err)
@@ -174,7 +182,7 @@ func (w *world) up() (list []*fakePeer) {
 func (w *world) begins(p *fakePeer) {
 	w.t.Helper()
 	was := p.engine
-	if n := was.count(); n > 0 || len(was.over) > 0 {
+	if n := was.count() + was.shares(); n > 0 || len(was.over) > 0 {
 		w.t.Errorf("%s left %d engines behind, %v", p.name, n, was.over)
 	}
 	p.engine = &fakeEngine{gpus: was.gpus, foreign: was.foreign, blind: was.blind}
@@ -215,7 +223,7 @@ func (w *world) event() {
 	case 5:
 		w.fails(p)
 	case 6, 7:
-		act := []Act{ActUnload, ActRestart, ActLoad, ActRetry}[w.r.IntN(4)]
+		act := []Act{ActUnload, ActRestart, ActLoad, ActRetry, ActSpread}[w.r.IntN(5)]
 		acted, err := p.s.Act(w.ctx, m.uid, act)
 		w.say("%s: %s %s: %s %v", p.name, act, m.name, acted.Text, err)
 	case 8, 9:
@@ -239,16 +247,18 @@ func (w *world) event() {
 
 // fails has the engines of a peer fail from now on, or no longer.
 func (w *world) fails(p *fakePeer) {
-	kind := w.r.IntN(3)
-	w.say("%s: its engines fail: %s", p.name, []string{"no longer", "all", "on GPUs"}[kind])
+	kind := w.r.IntN(4)
+	w.say("%s: its engines fail: %s", p.name, []string{"no longer", "all", "on GPUs", "for others"}[kind])
 	p.engine.mu.Lock()
 	defer p.engine.mu.Unlock()
-	p.engine.fail, p.engine.gpuFails = nil, nil
+	p.engine.fail, p.engine.gpuFails, p.engine.shareFails = nil, nil, nil
 	switch kind {
 	case 1:
 		p.engine.fail = Errorf(EngineFailed, "no")
 	case 2:
 		p.engine.gpuFails = Errorf(EngineFailed, "not there")
+	case 3:
+		p.engine.shareFails = Errorf(EngineFailed, "not for others")
 	}
 }
 
@@ -281,7 +291,7 @@ func (w *world) leaves(p *fakePeer) {
 	w.say("%s leaves", p.name)
 	p.s.Leave(10 * time.Second)
 	p.stop()
-	if n := p.engine.count(); n > 0 {
+	if n := p.engine.count() + p.engine.shares(); n > 0 {
 		w.t.Errorf("%s left %d engines behind", p.name, n)
 	}
 	w.mu.Lock()
@@ -501,7 +511,7 @@ func (w *world) check() {
 		}
 		fetching := slices.ContainsFunc(p.s.ModelStates(), func(m ModelState) bool {
 			return slices.ContainsFunc(m.Replicas, func(r ReplicaState) bool { return r.Peer == p.id.String() && r.State != StateReady })
-		})
+		}) || p.s.work.taking()
 		if !fetching && !maps.Equal(reserved, used) {
 			w.t.Errorf("%s has reserved %v, and its engines take %v, with nothing under way", p.name, reserved, used)
 		}
@@ -519,6 +529,18 @@ func (w *world) check() {
 			w.checkPlan(p, v, v.models[w.r.IntN(len(v.models))])
 		}
 	}
+}
+
+// taking says whether a share is on its way in or out.
+func (w *worker) taking() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, s := range w.shares {
+		if s.server == nil && !s.failed {
+			return true
+		}
+	}
+	return false
 }
 
 // taken leaves out the devices of which nothing is.

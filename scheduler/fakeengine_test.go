@@ -284,10 +284,7 @@ func (e *fakeEngine) kinds() (list []ways.Kind) {
 }
 
 func (e *fakeEngine) killAll() {
-	e.mu.Lock()
-	sharing := slices.Collect(maps.Keys(e.sharing))
-	e.mu.Unlock()
-	for _, p := range sharing {
+	for _, p := range e.working() {
 		p.end(errors.New("signal: killed"))
 	}
 

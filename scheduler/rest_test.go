@@ -8,7 +8,9 @@ import (
 	"strconv"
 	"time"
 
+	"relay/scheduler/placement"
 	"relay/scheduler/residency"
+	"relay/scheduler/shards"
 	"relay/scheduler/ways"
 )
 
@@ -20,7 +22,7 @@ func (w *world) rest() {
 	for _, p := range w.peers {
 		w.cluster.say(p, said{})
 		p.engine.mu.Lock()
-		p.engine.fail, p.engine.gpuFails = nil, nil
+		p.engine.fail, p.engine.gpuFails, p.engine.shareFails = nil, nil, nil
 		p.engine.mu.Unlock()
 		if !p.up {
 			w.begins(p)
@@ -63,7 +65,7 @@ func (w *world) rest() {
 // unrest is what is not as it is to be once nothing happens any more.
 func (w *world) unrest() (texts []string) {
 	wrong := func(format string, args ...any) { texts = append(texts, fmt.Sprintf(format, args...)) }
-	engines := map[string]int{}
+	engines, servers := map[string]int{}, map[string]int{}
 	for _, p := range w.peers {
 		for _, process := range p.engine.processes() {
 			engines[process.launch.UID]++
@@ -72,6 +74,13 @@ func (w *world) unrest() (texts []string) {
 			if v.model[process.launch.UID] == nil || !slices.Contains(placed.Peers, p.id.String()) {
 				wrong("%s runs %s without an order: %s", p.name, process.launch.Model.Name, placed.Text)
 			}
+		}
+		for _, share := range p.engine.working() {
+			_, _, ordered := p.s.newView().shareOf(p.id.String(), share.launch.UID)
+			if !ordered {
+				wrong("%s has layers of %s without an order", p.name, share.launch.UID)
+			}
+			servers[share.launch.UID]++
 		}
 		for uid, n := range p.s.InFlight() {
 			wrong("%s has %d requests on %s, and nobody asks", p.name, n, uid)
@@ -91,6 +100,15 @@ func (w *world) unrest() (texts []string) {
 			if one, other := w.planned(w.peers[0], m.uid), w.planned(p, m.uid); one != other {
 				wrong("%s and %s have different plans for %s: %s, %s", w.peers[0].name, p.name, m.shown, one, other)
 			}
+		}
+		workers := 0
+		for _, way := range placed.Ways {
+			if way.Group != nil {
+				workers += len(way.Group.Shares)
+			}
+		}
+		if workers != servers[m.uid] {
+			wrong("%d peers have layers of %s, and %d are to: %s", servers[m.uid], m.shown, workers, placed.Text)
 		}
 		if len(placed.Peers) != engines[m.uid] {
 			wrong("%s runs %d times, and is placed on %d: %s", m.shown, engines[m.uid], len(placed.Peers), placed.Text)
@@ -119,6 +137,11 @@ func (w *world) served(uid string) {
 			if _, _, fits := ways.Best(m.shape(), v.machine(q, m.uid), ways.Evicts); fits && len(v.wholeHolders(m)) > 0 && (m.Only == "" || m.Only == q.id) {
 				w.t.Errorf("%s is refused (%v), and fits on %s", m.shown, err, q.Name)
 			}
+		}
+		snapshot := v.snapshot(m, v.placements[m.uid].leader)
+		model := placement.Model{UID: m.uid, Name: m.shown, CID: m.CID, Bytes: m.size(), Shape: m.shape(), Want: 1, Only: m.Only, Evict: true}
+		if group, no := shards.Form(placement.Sharded(model, snapshot)); no == nil && !placement.WholeSomewhere(model, snapshot) {
+			w.t.Errorf("%s is refused (%v), and %s", m.shown, err, group.Text)
 		}
 		w.say("%s is refused: %s: %v", m.shown, ReasonOf(err), err)
 		for _, text := range w.untrue(v, m, err) {

@@ -141,7 +141,7 @@ func (l *leading) problem(v *view, m *modelView, model placement.Model, s placem
 		case !at.alive():
 			member.Barred = &shards.Bar{Reason: string(PeerGone), Text: member.Name + " does not answer"}
 		case state.Blocked || state.Parked:
-			member.Barred = &shards.Bar{Reason: cmp.Or(state.Reason, string(EngineFailed)), Text: fmt.Sprintf("%s failed to take layers: %s", member.Name, state.Text)}
+			member.NoWork = &shards.Bar{Reason: cmp.Or(state.Reason, string(EngineFailed)), Text: fmt.Sprintf("%s failed to take layers: %s", member.Name, state.Text)}
 		}
 	}
 	return p
@@ -162,6 +162,32 @@ func (v *view) turnsOf(m *modelView) float64 {
 		}
 	}
 	return 0
+}
+
+// copiesWarning says of a model that runs on several peers that only one of them could
+// coordinate it; "" where more could.
+func (v *view) copiesWarning(m *modelView) string {
+	if !v.spreads(m.uid) {
+		return ""
+	}
+	only, to := "", "PEER"
+	for _, id := range v.wholeHolders(m) {
+		if p := v.peer[id]; p.alive() && p.trusted() {
+			if only != "" {
+				return ""
+			}
+			only = p.Name
+		}
+	}
+	for _, s := range m.shares {
+		if p := v.peer[s.peer]; p.trusted() {
+			to = p.Name
+		}
+	}
+	if only == "" {
+		return ""
+	}
+	return fmt.Sprintf("only %s has the whole file of model %q, which runs on several machines: where it goes nobody can coordinate (relay model pull %s --to %s)", only, m.shown, m.shown, to)
 }
 
 // passing says whether somebody is away who may come back.

@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -62,12 +63,15 @@ func (p *fakePeer) group(name string) (names []string) {
 	return names
 }
 
-// shares are how many rpc-servers run on a peer.
-func (e *fakeEngine) shares() int {
+// working are the rpc-servers that run on a peer.
+func (e *fakeEngine) working() []*fakeShare {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return len(e.sharing)
+	return slices.Collect(maps.Keys(e.sharing))
 }
+
+// shares are how many they are.
+func (e *fakeEngine) shares() int { return len(e.working()) }
 
 // What nobody holds whole runs on as few peers as hold it together; whoever is lost is
 // replaced by who is left, and what comes back is used again.

@@ -109,6 +109,8 @@ type ModelState struct {
 	Reason string `json:"reason,omitempty"`
 	// Final: nothing but a person changes that it runs nowhere.
 	Final bool `json:"final,omitempty"`
+	// Warning is what is wrong although it runs, in a sentence.
+	Warning string `json:"warning,omitempty"`
 	// Later: it runs nowhere now, and is placed once what runs elsewhere has ended or
 	// a device is no longer busy.
 	Later bool `json:"later,omitempty"`
@@ -294,6 +296,7 @@ func (s *Scheduler) modelState(v *view, m *modelView, pulls []PullState) ModelSt
 	case ok:
 		state.Placed = fmt.Sprintf("model %q: nobody leads it; its last leader may lead no more", m.shown)
 	}
+	state.Warning = v.copiesWarning(m)
 	for _, r := range m.replicas {
 		if !v.peer[r.peer].alive() {
 			continue // Its last word, which nobody can rely on any more.

@@ -46,6 +46,9 @@ func printPlan(w io.Writer, p scheduler.PlanState) {
 		fmt.Fprintln(w)
 	}
 	fmt.Fprintln(w, p.Text)
+	if p.Model.Warning != "" {
+		fmt.Fprintf(w, "warning: %s\n", p.Model.Warning)
+	}
 }
 
 // planRows are the ways, a row each; those of a peer that can never be for the same

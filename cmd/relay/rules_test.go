@@ -89,7 +89,7 @@ func TestImportsGoOneWay(t *testing.T) {
 func TestDecisionsArePure(t *testing.T) {
 	folders, files := sources(t)
 	for _, folder := range []string{
-		"scheduler/leadership", "scheduler/placement", "scheduler/ledger", "scheduler/eviction",
+		"scheduler/leadership", "scheduler/placement", "scheduler/shards", "scheduler/ledger", "scheduler/eviction",
 		"scheduler/ways", "scheduler/residency", "scheduler/setback", "scheduler/demand", "scheduler/speed",
 	} {
 		if len(folders[folder]) == 0 {

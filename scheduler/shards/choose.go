@@ -39,7 +39,7 @@ func (f *former) look(v ways.Verdict) {
 		if m.Barred != nil || m.Build.RPC == "" {
 			continue
 		}
-		if sides := f.sidesOf(&m.Machine); len(sides) > 0 {
+		if sides := f.sidesOf(&m.Machine); len(sides) > 0 && m.NoWork == nil {
 			f.workers = append(f.workers, newWorker(m, sides))
 		}
 		if f.mayCoordinate(m) {

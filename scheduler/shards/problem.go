@@ -44,8 +44,9 @@ type Member struct {
 	// RTT are its round trips to others, by peer id, as it measured them. Where there
 	// is none, what the other one measured is taken, and else ReferenceRTT.
 	RTT map[string]time.Duration
-	// Barred is why it takes no part; nil where it may.
-	Barred *Bar
+	// Barred is why it takes no part; nil where it may. NoWork is why it takes no layers
+	// for others: it may still coordinate.
+	Barred, NoWork *Bar
 }
 
 // Build is which engine a peer has.

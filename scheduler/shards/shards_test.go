@@ -74,7 +74,6 @@ func form(p shards.Problem, members ...shards.Member) string {
 }
 
 func TestSentences(t *testing.T) {
-	const one = "; only attic has the whole file: where it goes nobody can coordinate (relay model pull m --to barn)"
 	for name, tc := range map[string]struct {
 		p       shards.Problem
 		members []shards.Member
@@ -83,18 +82,17 @@ func TestSentences(t *testing.T) {
 		"two alike": {shards.Problem{Bytes: 14 * gib}, []shards.Member{peer("attic", 10), peer("barn", 10)},
 			"fits: runs on attic and barn together, since no peer could hold all of it: layers 0-5 on RAM of attic, layers 6-11 on RAM of barn and the output on RAM of attic; 1.4 tokens/s are predicted, loading takes about 19 s"},
 		"one whole copy": {shards.Problem{}, []shards.Member{peer("attic", 10), peer("barn", 10, empty)},
-			"fits: runs on attic and barn together, since no peer could hold all of it: layers 0-5 on RAM of attic, layers 6-11 on RAM of barn and the output on RAM of attic; 1.4 tokens/s are predicted" + one},
+			"fits: runs on attic and barn together, since no peer could hold all of it: layers 0-5 on RAM of attic, layers 6-11 on RAM of barn and the output on RAM of attic; 1.4 tokens/s are predicted"},
 		"one that is half as fast has half as much": {shards.Problem{Force: true}, []shards.Member{peer("attic", 16), peer("barn", 16, empty, slower(2))},
-			"fits: runs on attic and barn together, since somebody asked for it: layers 0-7 on RAM of attic, layers 8-11 on RAM of barn and the output on RAM of attic; 1.0 tokens/s are predicted" + one},
+			"fits: runs on attic and barn together, since somebody asked for it: layers 0-7 on RAM of attic, layers 8-11 on RAM of barn and the output on RAM of attic; 1.0 tokens/s are predicted"},
 		"or what it has room for": {shards.Problem{Force: true}, []shards.Member{peer("attic", 16), peer("barn", 3.5, empty)},
-			"fits: runs on attic and barn together, since somebody asked for it: layers 0-9 on RAM of attic, layers 10-11 on RAM of barn and the output on RAM of attic; 1.4 tokens/s are predicted" + one},
+			"fits: runs on attic and barn together, since somebody asked for it: layers 0-9 on RAM of attic, layers 10-11 on RAM of barn and the output on RAM of attic; 1.4 tokens/s are predicted"},
 		"the coordinator's GPU has the last layers": {shards.Problem{}, []shards.Member{peer("attic", 3, card(6)), peer("barn", 2, card(9), empty)},
-			"fits: runs on attic and barn together, since no peer could hold all of it: layers 0-7 on CUDA0 of barn and layers 8-11 and the output on CUDA0 of attic; 14.1 tokens/s are predicted" + one},
+			"fits: runs on attic and barn together, since no peer could hold all of it: layers 0-7 on CUDA0 of barn and layers 8-11 and the output on CUDA0 of attic; 14.1 tokens/s are predicted"},
 		"the first one not to a peer that is trusted with shards only": {shards.Problem{}, []shards.Member{peer("attic", 3, card(6)), peer("barn", 2, card(9), shardOnly)},
-			"fits: runs on attic and barn together, since no peer could hold all of it: layer 0 on RAM of attic, layers 1-7 on CUDA0 of barn and layers 8-11 and the output on CUDA0 of attic; 8.3 tokens/s are predicted" +
-				"; only attic has the whole file: where it goes nobody can coordinate (relay model pull m --to PEER)"},
+			"fits: runs on attic and barn together, since no peer could hold all of it: layer 0 on RAM of attic, layers 1-7 on CUDA0 of barn and layers 8-11 and the output on CUDA0 of attic; 8.3 tokens/s are predicted"},
 		"several GPUs": {shards.Problem{}, []shards.Member{peer("attic", 3, card(1), card(1.75)), peer("barn", 2, card(4), card(9), empty)},
-			"fits: runs on attic and barn together, since no peer could hold all of it: layer 0 on RAM of attic, layers 1-11 on CUDA0 and CUDA1 of barn and the output on CUDA1 of attic; 8.3 tokens/s are predicted" + one},
+			"fits: runs on attic and barn together, since no peer could hold all of it: layer 0 on RAM of attic, layers 1-11 on CUDA0 and CUDA1 of barn and the output on CUDA1 of attic; 8.3 tokens/s are predicted"},
 		"who is left out": {shards.Problem{}, []shards.Member{peer("attic", 10), peer("barn", 10, empty), peer("cellar", 99, older), peer("den", 99, gone), peer("easel", 99, bare)},
 			"fits: runs on attic and barn together, since no peer could hold all of it: layers 0-5 on RAM of attic, layers 6-11 on RAM of barn and the output on RAM of attic; 1.4 tokens/s are predicted" +
 				"; cellar has another engine (commit 80fb11a, RPC 5.0.0) than attic (commit 80fb11a, RPC 6.0.0); den does not answer; easel has no engine that works for others"},

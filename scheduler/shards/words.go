@@ -113,8 +113,12 @@ func (f *former) barred(m, coordinator *Member) *Bar {
 // leftOut is why each of those that may not be with a coordinator is not.
 func (f *former) leftOut(coordinator *Member) (texts []string) {
 	for _, m := range f.members {
-		if b := f.barred(m, coordinator); b != nil && m != coordinator {
+		switch b := f.barred(m, coordinator); {
+		case m == coordinator:
+		case b != nil:
 			texts = append(texts, b.Text)
+		case m.NoWork != nil:
+			texts = append(texts, m.NoWork.Text)
 		}
 	}
 	return texts
@@ -204,24 +208,7 @@ func (f *former) text(l *line, p *Plan) string {
 	if len(out) > 0 {
 		text += "; " + listed(out, "; ")
 	}
-	return text + f.oneCopy(l)
-}
-
-// oneCopy warns where only one peer has the file; "" where more do.
-func (f *former) oneCopy(l *line) string {
-	for _, m := range f.members {
-		if m != l.post.Member && m.Holds && !m.ShardOnly && f.barred(m, nil) == nil {
-			return ""
-		}
-	}
-	to := "PEER"
-	for i := range l.slots {
-		if s := &l.slots[i]; !s.ShardOnly {
-			to = s.Name
-			break
-		}
-	}
-	return fmt.Sprintf("; only %s has the whole file: where it goes nobody can coordinate (relay model pull %s --to %s)", l.post.Name, f.p.Name, to)
+	return text
 }
 
 // tooSlow is the refusal of what nobody would wait for.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"math"
 
 	"relay/cmd/bench/figure"
@@ -33,7 +34,10 @@ func loading(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			crossed := linkBytes(r)
+			crossed, ok := linkBytes(r)
+			if !ok {
+				return errors.New("the coordinator does not say what has crossed its links")
+			}
 			figure.Say("%.1f MB crossed the links, %.1f MB of it small tensors, of %.1f MB", float64(crossed)/1e6, float64(small)/1e6, float64(size)/1e6)
 			excess = append(excess, math.Abs(float64(crossed)-float64(small))/float64(size))
 			took = append(took, d.Seconds())

@@ -2,16 +2,16 @@ package main
 
 import "relay/scheduler"
 
-// linkBytes is how much has crossed the links of a group's coordinator, both ways; -1
-// where it does not say.
-func linkBytes(r scheduler.ReplicaState) int64 {
-	sum := int64(-1)
+// linkBytes is how much has crossed the links of a group's coordinator, both ways; ok
+// is false where it does not say.
+func linkBytes(r scheduler.ReplicaState) (sum uint64, ok bool) {
 	for _, s := range r.Shares {
-		if s.Link != nil {
-			sum = max(0, sum) + int64(s.Link.Out+s.Link.In)
+		if s.Link == nil {
+			return 0, false
 		}
+		sum += s.Link.Out + s.Link.In
 	}
-	return sum
+	return sum, len(r.Shares) > 0
 }
 
 // turnsOf are the round trips to all workers of a group.
