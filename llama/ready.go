@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strings"
 	"time"
 )
 
@@ -90,6 +91,8 @@ func (p *Process) trial(ctx context.Context, kind Kind) error {
 		return err
 	case status == http.StatusServiceUnavailable: // not quite loaded
 		return errors.New("it is healthy, but takes no requests yet")
+	case status != http.StatusOK && strings.HasPrefix(refusal(answer), unparsed):
+		return nil // It has computed.
 	case status != http.StatusOK:
 		return fmt.Errorf("%w: it is healthy, but answers a first request with %d: %s", ErrEngine, status, refusal(answer))
 	case !check(answer):
@@ -97,6 +100,10 @@ func (p *Process) trial(ctx context.Context, kind Kind) error {
 	}
 	return nil
 }
+
+// unparsed is how llama.cpp begins to say that a token which the model gave is no text
+// by itself, such as one byte of a character of several.
+const unparsed = "The model produced output that does not match"
 
 func hasToken(answer []byte) bool {
 	var a struct {

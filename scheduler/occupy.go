@@ -163,14 +163,19 @@ func (w *worker) quiet(e *engine) <-chan struct{} {
 	return e.idle
 }
 
-// share is how many cores an engine keeps busy while it computes: all that are
-// lent where no other model is here, half of them where one is, so that two can
-// work at a time.
-func (w *worker) share(r *run) int {
+// share is how many cores an engine keeps busy while it computes, or an rpc-server
+// where r is nil: all that are lent where no other model is here, half of them where
+// one is, or layers of one, so that two can work at a time.
+func (w *worker) share(r *run, own *share) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, o := range w.runs {
 		if o != r && !o.failed && onCPU(o.way) {
+			return max(1, w.s.CoresLent/2)
+		}
+	}
+	for _, o := range w.shares {
+		if o != own && !o.failed && o.onCPU() {
 			return max(1, w.s.CoresLent/2)
 		}
 	}
@@ -184,18 +189,29 @@ func (w *worker) shareCores(r *run, e *engine) {
 	half := max(1, w.s.CoresLent/2)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if e.cores <= half || e.halved || r.engine != e {
+	if e.cores <= half || e.halved || r.engine != e || e.way.Group != nil {
 		return
+	}
+	for _, o := range w.shares {
+		if o.onCPU() && o.server != nil && e.inFlight == 0 {
+			w.halve(r, e)
+			return
+		}
 	}
 	for o := range w.engines {
 		// Sooner than that where requests of the other one wait: what runs finishes.
 		if o.uid != e.uid && o.onCPU() && !o.ready.IsZero() && (e.inFlight == 0 || o.queued > 0) {
-			select {
-			case r.renewal <- renewalOrder{text: "it shares the cores that are lent with another model", spare: true}:
-				e.halved = true
-			default:
-			}
+			w.halve(r, e)
 			return
 		}
+	}
+}
+
+// halve has an engine replaced by one with half the cores; worker.mu is held.
+func (w *worker) halve(r *run, e *engine) {
+	select {
+	case r.renewal <- renewalOrder{text: "it shares the cores that are lent with another model", spare: true}:
+		e.halved = true
+	default:
 	}
 }

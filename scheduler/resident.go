@@ -143,7 +143,7 @@ func (w *worker) own() owned {
 			if part.Layers > 0 {
 				o.Engines[part.Device]++
 			}
-			if s.server == nil {
+			if s.server == nil && !s.failed {
 				o.starting[part.Device] = true
 			}
 		}

@@ -162,11 +162,12 @@ var (
 	saysLacks = regexp.MustCompile(`(\w+) does not hold the file`)
 	saysGPUs  = regexp.MustCompile(`(\w+): gpu [^;]*`)
 	saysOf    = regexp.MustCompile(`(CUDA\d|RAM) lends (\S+ [MG]iB) in all`)
+	saysShort = regexp.MustCompile(`(\w+): needs \S+ [MG]iB on (\w+), \S+ [MG]iB of the (\S+ [MG]iB) lent there is free now`)
 	saysStays = regexp.MustCompile(`"(\w+)" stays on (\w+): it (is pinned|is to have (\d+) replicas? at least|is in use, or was loaded only just now)`)
 )
 
 // says are those that can be looked up.
-var says = []*regexp.Regexp{saysNeed, saysNone, saysElse, saysLends, saysFree, saysOnly, saysLacks, saysGPUs, saysStays, regexp.MustCompile(`no peer holds it whole`)}
+var says = []*regexp.Regexp{saysNeed, saysNone, saysElse, saysLends, saysFree, saysOnly, saysLacks, saysGPUs, saysShort, saysStays, regexp.MustCompile(`no peer holds it whole`)}
 
 // untrue is what of the sentence that refuses a model is not so.
 func (w *world) untrue(v *view, m *modelView, err error) (texts []string) {
@@ -235,6 +236,14 @@ func (w *world) untrue(v *view, m *modelView, err error) (texts []string) {
 	for _, s := range saysLacks.FindAllStringSubmatch(text, -1) {
 		if slices.ContainsFunc(holders, func(id string) bool { return v.peer[id].Name == s[1] }) {
 			wrong("%s holds it", s[1])
+		}
+	}
+	for _, s := range saysShort.FindAllStringSubmatch(text, -1) {
+		devices := machine(s[1])
+		for _, d := range append(devices.GPUs, devices.Host) {
+			if d.ID == s[2] {
+				is("what is lent of "+d.ID, s[3], ways.AtMost(d.Lent))
+			}
 		}
 	}
 	for _, part := range saysGPUs.FindAllStringSubmatch(text, -1) {

@@ -148,6 +148,14 @@ func (w *worker) pause(device string, why *Error) {
 			w.wait.Go(func() { w.unload(uid, why, true) })
 		}
 	}
+	for _, s := range w.shares {
+		if slices.ContainsFunc(s.take.Parts, func(p ways.Part) bool { return p.Device == device && p.Layers > 0 }) {
+			select {
+			case s.notices <- why:
+			default: // It is on its way out already.
+			}
+		}
+	}
 }
 
 // evictable is the memory that unloading idle models would free, by device.

@@ -167,7 +167,7 @@ func (w *worker) launch(ctx context.Context, r *run, e *engine, beside bool, tex
 		return err
 	}
 	if e.onCPU() {
-		e.cores = w.share(r)
+		e.cores = w.share(r, nil)
 	}
 	launch.Threads = max(1, e.cores)
 	launch.Started = func(pid int) { e.pid.Store(int64(pid)) }

@@ -47,6 +47,7 @@ type share struct {
 	private atomic.Uint64
 	cancel  context.CancelFunc
 	cut     chan struct{} // Closed when its connections may not even finish.
+	notices chan *Error   // It is to end until it is ordered anew.
 }
 
 // reservation is the name under which its memory is reserved.
@@ -90,7 +91,7 @@ func (w *worker) compareShares(ctx context.Context, v *view) (renewed []*share) 
 		}
 		s, m := w.shares[uid], v.model[uid]
 		coordinator, take, wanted := v.shareOf(w.s.self, uid)
-		wanted = wanted && m != nil
+		wanted = wanted && m != nil && (take.From > 0 || v.serves(w.s.self)) // Who has the first layer sees prompts.
 		if s == nil && !wanted {
 			continue
 		}
@@ -131,7 +132,7 @@ func (w *worker) startShare(ctx context.Context, m *modelView, p placementView, 
 	ctx, cancel := context.WithCancel(ctx)
 	s := &share{
 		uid: m.uid, name: m.shown, coordinator: coordinator, group: group, take: take, model: m.Model, evict: p.Evict, order: p.version, fence: p.fence(),
-		conns: map[net.Conn]bool{}, cancel: cancel, cut: make(chan struct{}),
+		conns: map[net.Conn]bool{}, cancel: cancel, cut: make(chan struct{}), notices: make(chan *Error, 1),
 	}
 	s.take.Parts = slices.Clone(take.Parts)
 	w.shares[m.uid] = s
@@ -191,7 +192,7 @@ func (w *worker) serveShare(ctx context.Context, s *share) error {
 	defer release()
 	launch := ShareLaunch{UID: s.uid, Parts: s.take.Parts, Threads: 1, Tensors: tensors, Env: w.modelOfShare(s).Env, Started: func(pid int) { s.pid.Store(int64(pid)) }}
 	if s.onCPU() {
-		launch.Threads = max(1, w.s.CoresLent)
+		launch.Threads = w.share(nil, s)
 	}
 	if err := w.s.CheckEnv(launch.Env); err != nil {
 		return err
@@ -224,6 +225,8 @@ func (w *worker) watchShare(ctx context.Context, s *share, server ShareProcess) 
 			return &Error{Why: EngineFailed, Message: fmt.Sprintf("the rpc-server ended: %v", server.Err()), Err: server.Err()}
 		case <-ctx.Done():
 			return nil
+		case why := <-s.notices:
+			return why
 		case <-tick.C:
 			w.weighShare(s, server)
 		}

@@ -59,7 +59,8 @@ func (g *spreading) judge(v *view, m *modelView) {
 	}
 	is(g.coordinator, "coordinate", v.peer[g.coordinator] != nil && v.peer[g.coordinator].trusted())
 	for _, s := range g.way.Group.Shares {
-		is(s.Peer, "take layers", v.peer[s.Peer].takesShares())
+		p := v.peer[s.Peer]
+		is(s.Peer, "take these layers", p.takesShares() && (s.From > 0 || p.trusted()))
 		if state := v.shareState(s.Peer, m.uid); state != nil && state.Group == g.way.Group.ID && (state.State == StateFailed || state.State == StateRefused) {
 			g.broken = cmp.Or(g.broken, fmt.Sprintf("%s: %s", v.peer[s.Peer].Name, state.Message))
 		}

@@ -95,7 +95,8 @@ func (w *worker) weigh(r *run, e *engine) {
 	}
 	expected = max(expected, e.baseline)
 	pause := min(leakEvery<<min(r.leaks, 4), time.Hour)
-	leaks := u.RSS >= expected+expected/leakShare+leakBytes && (r.leaks == 0 || time.Since(r.leaked) >= pause)
+	leaks := e.way.Group == nil && // Two engines cannot have the same workers.
+		u.RSS >= expected+expected/leakShare+leakBytes && (r.leaks == 0 || time.Since(r.leaked) >= pause)
 	w.mu.Unlock()
 	if !leaks {
 		return

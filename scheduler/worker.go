@@ -91,7 +91,7 @@ func (w *worker) compare(ctx context.Context, v *view) (renewed []*run) {
 				r.fence = p.fence()
 				renewed = append(renewed, r)
 			}
-			if p.Turn == w.s.self && r.restarted < p.Restart {
+			if p.Turn == w.s.self && r.restarted < p.Restart && r.way.Group == nil { // A group is formed anew instead.
 				r.askRestart(p.Restart)
 			}
 		}
@@ -285,9 +285,13 @@ func (w *worker) withdraw(r *run) {
 
 // stopAll ends every run and returns when their engines are gone.
 func (w *worker) stopAll() {
-	stop, end := (*run).stopNow, (*share).stopNow
-	if !w.s.barred(w.s.newView()) {
-		stop, end = func(r *run) { r.cancel() }, func(s *share) { s.cancel() }
+	v := w.s.newView()
+	stop, end := func(r *run) { r.cancel() }, func(s *share) { s.cancel() }
+	if w.s.barred(v) {
+		stop = (*run).stopNow
+	}
+	if !v.peer[w.s.self].takesShares() {
+		end = (*share).stopNow
 	}
 	w.mu.Lock()
 	for _, r := range w.runs {
