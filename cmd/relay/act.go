@@ -50,7 +50,7 @@ func newModelWaits(act, short, long, noWait string) *cobra.Command {
 	asJSON := linesFlag(cmd)
 	cmd.Flags().BoolVar(&q.NoWait, "no-wait", false, noWait)
 	if act == "load" {
-		cmd.Flags().BoolVar(&q.Force, "force", false, "run it on several machines, even where one holds it or that would be slow")
+		cmd.Flags().BoolVar(&q.Force, "force", false, "run it on several machines together, also where one alone could or where that would be slow")
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		q.Name = args[0]
@@ -78,7 +78,7 @@ func servesText(m scheduler.ModelState, names map[string]string) string {
 	var on []string
 	for _, r := range m.Replicas {
 		if r.State == scheduler.StateReady {
-			on = append(on, fmt.Sprintf("%s (%s)", names[r.Peer], wayText(r)))
+			on = append(on, fmt.Sprintf("%s (%s)", peersText(r, names), wayText(r)))
 		}
 	}
 	if len(on) == 0 {

@@ -77,6 +77,15 @@ func sample() (s api.Status, now time.Time) {
 			UID: "uidofbrokenaaaaa", Name: "broken", CID: "bafybroken", Bytes: 1 << 30, Kind: "chat", Context: 4096, Slots: 1, Args: []string{}, Holders: []string{attic, cellar},
 			Replicas: []scheduler.ReplicaState{{Peer: attic, State: "failed", Way: "cpu", Message: "the engine ended"}, {Peer: cellar, State: "ready", Device: "CPU"}},
 			Parked:   []scheduler.ParkedState{{Peer: attic, Text: "its engine failed five times in a row: the engine ended"}},
+		}, {
+			UID: "uidoflargeaaaaaa", Name: "large", CID: "bafylarge", Bytes: 40 << 30, Kind: "chat", Context: 4096, Slots: 1, Args: []string{}, Holders: []string{attic},
+			Placed: `model "large": runs on attic, cellar and shed together, since no peer could hold all of it: layers 0-19 on RAM of attic, layers 20-59 on CUDA0 of cellar, layers 60-63 on RAM of shed and the output on RAM of attic; 4.1 tokens/s are predicted`,
+			Replicas: []scheduler.ReplicaState{{Peer: attic, State: "loading", Way: "shards", Stage: "gathering", InFlight: n(0), Waiting: n(1), Message: "it waits for its workers: cellar fetching, shed has not heard of it yet",
+				Memory: []scheduler.DeviceMemory{{Device: "RAM", Layers: 21, Bytes: 12 << 30}},
+				Shares: []scheduler.ShareState{
+					{Peer: cellar, From: 20, Layers: 40, State: "loading", Stage: "fetching", Done: 6 << 30, Total: 20 << 30,
+						Memory: []scheduler.DeviceMemory{{Device: "CUDA0", Layers: 40, Bytes: 21 << 30}, {Device: "RAM", Bytes: 300 << 20}}},
+					{Peer: shed, From: 60, Layers: 4, Memory: []scheduler.DeviceMemory{{Device: "RAM", Layers: 4, Bytes: 3 << 30}}}}}},
 		}},
 		Lend: &api.LendStatus{Most: 16 << 30, Reserve: 3 << 30, VRAMReserve: 512 << 20},
 		Disk: scheduler.DiskUse{Free: 200 << 30, Total: 1 << 40, Models: scheduler.CapUse{Used: 12 << 30, Cap: 10 << 30}, Cache: scheduler.CapUse{Used: 7 << 30},
@@ -123,8 +132,9 @@ func TestTables(t *testing.T) {
 		"model_parked.golden": func(b *bytes.Buffer) {
 			printModel(b, api.ModelShown{ModelState: s.Models[2], Unanswered: []string{s.Peers[1].ID}}, peerNames(s.Peers))
 		},
-		"plan.golden":      func(b *bytes.Buffer) { printPlan(b, planSample(s)) },
-		"plan_json.golden": func(b *bytes.Buffer) { _ = printJSON(b, planSample(s)) },
+		"model_spread.golden": func(b *bytes.Buffer) { printModel(b, api.ModelShown{ModelState: s.Models[3]}, peerNames(s.Peers)) },
+		"plan.golden":         func(b *bytes.Buffer) { printPlan(b, planSample(s)) },
+		"plan_json.golden":    func(b *bytes.Buffer) { _ = printJSON(b, planSample(s)) },
 		"plan_none.golden": func(b *bytes.Buffer) {
 			p := planSample(s)
 			p.Ways, p.Text = nil, `model "qwen": no peer that is up holds its file`
@@ -161,7 +171,9 @@ func planSample(s api.Status) scheduler.PlanState {
 			{Peer: cellar, Name: "cellar", Way: "gpu", Verdict: "later", Reason: "device_busy", Text: "another program holds 1.5 GiB of CUDA0", Prefill: 900, Decode: 41.2, Holds: true,
 				Memory: []scheduler.DeviceMemory{{Device: "CUDA0", Layers: 29, Bytes: 6 << 30}, {Device: "RAM", Bytes: 500 << 20}}},
 			{Peer: attic, Name: "attic", Way: "gpu", Verdict: "never", Reason: "no_capacity", Text: "it has no GPU", Memory: []scheduler.DeviceMemory{}},
-			{Peer: attic, Name: "attic", Way: "shards", Verdict: "never", Reason: "not_yet", Text: "not yet", Memory: []scheduler.DeviceMemory{}},
+			{Peer: attic, Name: "attic", Way: "shards", Verdict: "fits", Prefill: 120, Decode: 9.4, Guessed: true, Fetch: seconds(192.4),
+				Text:   "layers 0-9 on RAM of attic, layers 10-27 on CUDA0 of cellar and the output on RAM of attic; 9.4 tokens/s are predicted",
+				Memory: []scheduler.DeviceMemory{{Device: "RAM", Layers: 11, Bytes: 2 << 30}}},
 		},
 		Refused: []scheduler.RefusedPeer{{Peer: den, Name: "den", Reason: "not_allowed", Text: "its trust is client: it runs no models"}},
 	}

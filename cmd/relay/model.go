@@ -198,7 +198,7 @@ func runLines(m api.ModelShown, names map[string]string) []string {
 	}
 	var lines []string
 	for _, r := range m.Replicas {
-		text := fmt.Sprintf("%s: %s", names[r.Peer], replicaText(r))
+		text := fmt.Sprintf("%s: %s", peersText(r, names), replicaText(r))
 		if r.Message != "" && !parkedOn(m.ModelState, r.Peer) {
 			text += ": " + r.Message
 		}
@@ -213,7 +213,7 @@ func runLines(m api.ModelShown, names map[string]string) []string {
 			text += ", did not answer"
 		}
 		if len(r.Memory) > 0 {
-			text += "; " + memoryText(r.Memory, nil)
+			text += "; " + spreadText(r, names, func(m []scheduler.DeviceMemory) string { return memoryText(m, nil) })
 		}
 		if r.Way != "" && r.Device != "" {
 			text += "; computes on " + r.Device

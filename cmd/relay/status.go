@@ -281,7 +281,7 @@ func runsText(m scheduler.ModelState, names map[string]string) string {
 	var parts, parked []string
 	for _, r := range m.Replicas {
 		if !parkedOn(m, r.Peer) {
-			parts = append(parts, names[r.Peer]+": "+replicaText(r))
+			parts = append(parts, peersText(r, names)+": "+replicaText(r))
 		}
 	}
 	for _, p := range m.Parked {

@@ -34,7 +34,7 @@ func printWorkload(w io.Writer, models []scheduler.ModelState, names map[string]
 		if parkedOn(r.model, r.Peer) {
 			state = "parked"
 		}
-		rows = append(rows, []string{r.model.Name, peersText(r.ReplicaState, names), cmp.Or(r.Way, "-"), spreadText(r.ReplicaState, names), cmp.Or(r.Device, "-"), state,
+		rows = append(rows, []string{r.model.Name, peersText(r.ReplicaState, names), cmp.Or(r.Way, "-"), spreadText(r.ReplicaState, names, layersText), cmp.Or(r.Device, "-"), state,
 			countText(r.InFlight), countText(r.Waiting), servedText(r.ReplicaState), residentText(r.ReplicaState)})
 	}
 	fmt.Fprintln(w)
@@ -63,15 +63,15 @@ func peersText(r scheduler.ReplicaState, names map[string]string) string {
 	return strings.Join(list, " + ")
 }
 
-// spreadText says where the layers of a replica lie: of a group with the peers, and how
-// far those are that are not ready.
-func spreadText(r scheduler.ReplicaState, names map[string]string) string {
+// spreadText says where the layers of a replica lie, as on puts it: of a group with the
+// peers, and how far those are that are not ready.
+func spreadText(r scheduler.ReplicaState, names map[string]string, on func([]scheduler.DeviceMemory) string) string {
 	if len(r.Shares) == 0 {
-		return layersText(r.Memory)
+		return on(r.Memory)
 	}
-	list := []string{names[r.Peer] + " " + layersText(r.Memory)}
+	list := []string{names[r.Peer] + " " + on(r.Memory)}
 	for _, s := range r.Shares {
-		text := names[s.Peer] + " " + layersText(s.Memory)
+		text := names[s.Peer] + " " + on(s.Memory)
 		switch {
 		case s.State == scheduler.StateReady:
 		case s.State == "":
@@ -81,7 +81,7 @@ func spreadText(r scheduler.ReplicaState, names map[string]string) string {
 		}
 		list = append(list, text)
 	}
-	return strings.Join(list, ", ")
+	return strings.Join(list, "; ")
 }
 
 // layersText says where the layers lie.

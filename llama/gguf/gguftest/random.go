@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"encoding/binary"
 	"fmt"
+	"io"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -71,19 +72,47 @@ func (m Random) Write(path string, from File) error {
 		return err
 	}
 	for i, t := range tensors {
-		noise := randomBlocks(t.Type, i)
-		for left := padded(t.bytes(), 32); left > 0; {
-			n, err := w.Write(noise[:min(left, len(noise))])
-			if err != nil {
+		left := padded(t.bytes(), 32)
+		if t.Name == m.output() {
+			rows := t
+			rows.Dims = []uint64{t.Dims[0], min(t.Dims[1], marks)}
+			left -= rows.bytes()
+			if err := repeat(w, randomBlocks(t.Type, i, true), rows.bytes()); err != nil {
 				return err
 			}
-			left -= n
+		}
+		if err := repeat(w, randomBlocks(t.Type, i, false), left); err != nil {
+			return err
 		}
 	}
 	if err := w.Flush(); err != nil {
 		return err
 	}
 	return f.Close()
+}
+
+// marks is how many of its first tokens are never the likeliest: in the vocabulary of
+// the demo model these are marks and single bytes, of which llama.cpp makes no answer.
+const marks = 300
+
+// output is the tensor by which tokens are likely.
+func (m Random) output() string {
+	if m.Arch == "gemma3" {
+		return "token_embd.weight"
+	}
+	return "output.weight"
+}
+
+// repeat writes so many bytes, the same again and again.
+func repeat(w io.Writer, noise []byte, bytes int) error {
+	for bytes > 0 {
+		n, err := w.Write(noise[:min(bytes, len(noise))])
+		if err != nil {
+			return err
+		}
+		bytes -= n
+	}
+	return nil
 }
 
 // blocks are how many elements and bytes a block of a type has.
@@ -113,10 +142,13 @@ func (t Tensor) bytes() int {
 	return n / elements * bytes
 }
 
-// randomBlocks are some blocks with small weights: norms, alone in F32, are one, and no
-// other tensor has the bytes of the nth.
-func randomBlocks(kind uint32, nth int) []byte {
-	const small = 0x1400 // 2^-10 as a half
+// randomBlocks are some blocks with small weights, or faint ones: norms, alone in F32,
+// are one, and no other tensor has the bytes of the nth.
+func randomBlocks(kind uint32, nth int, faint bool) []byte {
+	scale, fine, half := uint16(0x1400), uint16(0x0400), uint16(0x2000) // 2^-10, 2^-14, 2^-7 and more
+	if faint {
+		scale, fine, half = 0x0400, 0x0040, 0x1000 // a sixteenth
+	}
 	random := rand.New(rand.NewChaCha8([32]byte{byte(kind), byte(nth), byte(nth >> 8)}))
 	_, size := blocks(kind)
 	out := make([]byte, 0, 1<<18)
@@ -126,12 +158,12 @@ func randomBlocks(kind uint32, nth int) []byte {
 			out = binary.LittleEndian.AppendUint32(out, math.Float32bits(1))
 			continue
 		case F16:
-			out = binary.LittleEndian.AppendUint16(out, 0x2000|uint16(random.Uint32()&0x83ff))
+			out = binary.LittleEndian.AppendUint16(out, half|uint16(random.Uint32()&0x83ff))
 			continue
 		case Q4_K:
-			out = binary.LittleEndian.AppendUint16(binary.LittleEndian.AppendUint16(out, 0x0400), small)
+			out = binary.LittleEndian.AppendUint16(binary.LittleEndian.AppendUint16(out, fine), scale)
 		default:
-			out = binary.LittleEndian.AppendUint16(out, small)
+			out = binary.LittleEndian.AppendUint16(out, scale)
 		}
 		for len(out)%size != 0 {
 			out = append(out, byte(random.Uint32()))
