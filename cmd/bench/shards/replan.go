@@ -16,7 +16,7 @@ const (
 	// other's open ports every five seconds until they have found one, and only then
 	// tell at once that a peer is dead rather than silent.
 	standing = 7 * time.Second
-	// into is how many tokens of an answer are there when a peer is killed in its middle.
+	// into is how many tokens of an answer are there when a peer is killed in the middle of it.
 	into = 16
 )
 
