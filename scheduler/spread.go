@@ -34,8 +34,11 @@ func (l *leading) spreadOf(v *view, m *modelView, current placementView, served 
 		}
 		g := spreading{coordinator: current.Peers[i], way: way, text: current.Text}
 		g.judge(v, m)
-		if current.Served != served {
+		switch {
+		case current.Served != served:
 			g.broken = "it is served another way now"
+		case m.Only != "":
+			g.broken = "it is to run on one peer only"
 		}
 		return g
 	}

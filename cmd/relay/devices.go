@@ -38,6 +38,8 @@ type deviceReport struct {
 	NoEngine string              `json:"no_engine,omitempty"`
 	Passed   []string            `json:"passed"`
 	Sandbox  llama.SandboxStatus `json:"sandbox"`
+	// Guard says who else could reach the ports between engines of several machines.
+	Guard llama.Guard `json:"guard"`
 	// Running: a peer runs here now. Told: the devices are as it says, and what its own
 	// engines hold is not counted as in use.
 	Running bool `json:"running"`
@@ -107,6 +109,7 @@ func lookAtDevices(cmd *cobra.Command) (deviceReport, error) {
 		r.Warnings = append(r.Warnings, "what earlier starts were told is not known: "+sentence(err))
 	}
 	r.Cores, r.Sandbox = runtime.GOMAXPROCS(0), llama.ProbeSandbox()
+	r.Guard = llama.ProbeGuard(cmd.Context(), nil)
 	r.CoresLent = min(m.threads(), r.Cores)
 	found, err := llama.Find(cmd.Context(), llama.FindOptions{Bin: m.engineBin, StateDir: m.stateDir, PathEnv: os.Getenv("PATH")})
 	if err == nil {
@@ -393,6 +396,9 @@ func printDevices(w io.Writer, r deviceReport) {
 		say("passed", p)
 	}
 	say("sandbox", r.Sandbox.Text)
+	if r.Guard.Text != "" {
+		say("guard", r.Guard.Text)
+	}
 	for _, warning := range r.Warnings {
 		say("warning", warning)
 	}

@@ -18,6 +18,7 @@ func everyDevice() deviceReport {
 		llama.RAM{Installed: 64 * gib, HugePages: 8 * gib, Limit: 32 * gib, Total: 32 * gib, Available: 20 * gib}, false}
 	r := deviceReport{Cores: 16, CoresLent: 8, Passed: []string{"/opt/llama/llama-server cannot be run"}, Running: true,
 		Engine:   &engineReport{scheduler.Build{Version: "b7000", Commit: "80fb11a", RPC: "3.6.0"}, "/usr/bin/llama-server", "PATH"},
+		Guard:    llama.Guard{OK: true, Text: "only relay reaches the ports between engines"},
 		Sandbox:  llama.SandboxStatus{Text: "engines read only their own files"},
 		Warnings: []string{"nvidia-smi: it did not answer"}}
 	r.Devices = l.rows([]llama.Device{
