@@ -117,25 +117,29 @@ func (a *advertiser) measure() error {
 }
 
 const (
-	// nearRTT is below which it makes no difference how near a peer is.
-	nearRTT = 300 * time.Microsecond
+	// nearRTT is below which it makes no difference how near a peer is, and farther how
+	// often a distance has to be another one to be told anew: it wobbles, and every
+	// advert goes to everybody.
+	nearRTT = time.Millisecond
+	farther = 4
 	// toldRTTs bounds the peers whose distance is told.
 	toldRTTs = 32
 )
 
 // roundTrips are this peer's distances to others, in microseconds by peer id. What was
-// told stands while the distance is neither half nor twice of it: it wobbles.
+// told stands while it is about right.
 func roundTrips(told map[string]uint64, peers []p2p.Peer) map[string]uint64 {
 	list := map[string]uint64{}
 	for _, p := range peers {
-		if p.Self || p.State != liveness.Alive || p.RTT < nearRTT || len(list) == toldRTTs {
-			continue
-		}
 		id, now := p.ID.String(), uint64(p.RTT.Microseconds())
-		if was := told[id]; was > 0 && now < 2*was && 2*now > was {
-			now = was
+		was := told[id]
+		switch {
+		case p.Self || p.State != liveness.Alive || len(list) == toldRTTs:
+		case was > 0 && now < farther*was && farther*now > was:
+			list[id] = was
+		case p.RTT >= nearRTT:
+			list[id] = min(now, maxRTT)
 		}
-		list[id] = min(now, maxRTT)
 	}
 	if len(list) == 0 {
 		return nil
