@@ -105,6 +105,8 @@ type ShareProcess interface {
 	Dial(ctx context.Context) (net.Conn, error)
 	PID() int
 	Usage() (Usage, error)
+	// Worked is how much of the processors it has taken.
+	Worked() (time.Duration, error)
 	Done() <-chan struct{}
 	// Err says why the process ended; nil while it runs.
 	Err() error
