@@ -146,7 +146,7 @@ func (p *fakeProcess) reachWorkers() (lost <-chan struct{}) {
 	for i := range p.launch.Way.Group.Shares {
 		near, far := net.Pipe()
 		p.links = append(p.links, near)
-		go p.launch.Connected(i, far)
+		go p.launch.Connected(context.Background(), i, far)
 		go func() {
 			_, _ = near.Read(make([]byte, 1))
 			once.Do(func() { close(broken) })
