@@ -34,6 +34,7 @@ type fakeEngine struct {
 	foreign    map[string]uint64   // Memory of GPUs that other programs hold.
 	blind      bool                // Its tools take what is starting for another program.
 	reports    bool                // It says what it has reserved, an eighth more than its way says.
+	patient    bool                // Processes do not notice that they have lost a worker.
 	shareFails error               // Of rpc-servers.
 	sharing    map[*fakeShare]bool // That run.
 	stopping   func()              // Called when one is told to stop.
@@ -115,10 +116,14 @@ func (e *fakeEngine) Start(ctx context.Context, l Launch) (Process, error) {
 		p.hangUp()
 		return nil, fail
 	}
+	patient := e.patient
 	go func() {
 		select {
 		case <-lost:
-			p.end(errAborted)
+			if !patient {
+				p.end(errAborted)
+			}
+			<-p.done
 		case <-p.done:
 		}
 		p.hangUp()

@@ -252,6 +252,9 @@ type Replica struct {
 	// Group is the formation of which this replica is the coordinator; empty where it
 	// runs whole on its peer.
 	Group string `cbor:"17,keyasint,omitempty"`
+	// Lost is the id of the worker whose fault it was that it failed; empty where it was
+	// nobody's.
+	Lost string `cbor:"18,keyasint,omitempty"`
 }
 
 // Share is the payload of a worker's answer to a placement that has it take layers of
@@ -366,6 +369,8 @@ const (
 	maxIdleUnload = 365 * 24 * 60 * 60
 	// maxModelBytes bounds a content of a model, so that sums can be counted.
 	maxModelBytes = 1 << 50
+	// maxTurns is more round trips to a worker than any token takes.
+	maxTurns = 64
 	// maxRTT is an hour, in microseconds.
 	maxRTT = 3600 * 1000 * 1000
 )
@@ -534,7 +539,7 @@ func (r Replica) check() error {
 		return fmt.Errorf("%w: unknown state of a replica", errForm)
 	}
 	if len(r.Message) > maxSentence || len(r.Reason) > maxModelName || len(r.Device) > maxModelName ||
-		len(r.Way) > maxModelName || len(r.Stage) > maxModelName || len(r.Load) > maxModelName || len(r.Group) > maxModelName || r.CPUExperts < 0 {
+		len(r.Way) > maxModelName || len(r.Stage) > maxModelName || len(r.Load) > maxModelName || len(r.Group) > maxModelName || len(r.Lost) > maxModelName || r.CPUExperts < 0 {
 		return fmt.Errorf("%w: a field is too long", errForm)
 	}
 	if r.Done < 0 || r.Total < 0 || r.Done > maxModelBytes || r.Total > maxModelBytes {
@@ -614,7 +619,7 @@ func (m Measured) check() error {
 		if err := checkWay(ways.Way{Kind: s.Kind, Parts: s.Parts, CPUExperts: s.CPUExperts, Decode: s.Decode, Prefill: s.Prefill, Group: s.Group}); err != nil {
 			return err
 		}
-		if !possibleRate(s.Turns) {
+		if s.Turns < 0 || s.Turns > maxTurns {
 			return fmt.Errorf("%w: a rate that is not possible", errForm)
 		}
 	}
@@ -633,9 +638,15 @@ func (p Placement) check() error {
 			return fmt.Errorf("%w: a placement on what is no peer", errForm)
 		}
 	}
-	for _, w := range p.Ways {
+	for i, w := range p.Ways {
 		if err := checkWay(w); err != nil {
 			return err
+		}
+		if (w.Group != nil) != (w.Kind == ways.Shards) {
+			return fmt.Errorf("%w: a way over several peers without them, or another one with", errForm)
+		}
+		if _, works := w.Group.Share(p.Peers[i]); works || slices.Contains(p.Peers[:i], p.Peers[i]) {
+			return fmt.Errorf("%w: a peer that is placed on twice", errForm)
 		}
 	}
 	for _, k := range p.Parked {

@@ -53,6 +53,7 @@ type leading struct {
 	slept    map[string]string    // Why models were unloaded, by uid.
 	turns    map[string]turn      // Whose turn it is to restart, by uid.
 	worded   map[string]time.Time // When their placements were last written, by uid.
+	unformed map[string]unformed  // The last group that could not be formed, by uid.
 	spreads  map[string]bool      // The models that somebody wants on several peers, by uid.
 
 	mu    sync.Mutex
@@ -80,7 +81,7 @@ type softRefusal struct {
 func newLeading(s *Scheduler) *leading {
 	return &leading{
 		s: s, setbacks: setback.New(), demand: demand.New(), soft: map[replicaKey]softRefusal{}, retried: map[replicaKey]record.Version{},
-		drained: map[string]time.Time{}, adopted: map[string]leadership.Fence{}, slept: map[string]string{}, turns: map[string]turn{}, worded: map[string]time.Time{}, spreads: map[string]bool{},
+		drained: map[string]time.Time{}, adopted: map[string]leadership.Fence{}, slept: map[string]string{}, turns: map[string]turn{}, worded: map[string]time.Time{}, unformed: map[string]unformed{}, spreads: map[string]bool{},
 	}
 }
 
@@ -114,6 +115,7 @@ func (l *leading) decide(v *view) {
 	maps.DeleteFunc(l.adopted, func(uid string, _ leadership.Fence) bool { return !alive(uid) })
 	maps.DeleteFunc(l.slept, func(uid, _ string) bool { return !alive(uid) })
 	maps.DeleteFunc(l.turns, func(uid string, _ turn) bool { return !alive(uid) })
+	maps.DeleteFunc(l.unformed, func(uid string, _ unformed) bool { return !alive(uid) })
 	maps.DeleteFunc(l.spreads, func(uid string, _ bool) bool { return !alive(uid) })
 }
 
@@ -229,7 +231,7 @@ func (l *leading) order(v *view, m *modelView, claim leadership.Fence, now time.
 	sequence := uint64(0)
 	if known && current.leader == l.s.self && current.fence() == claim {
 		sequence = current.version[2] + 1
-		reword := len(order.Peers) == 0 && order.Text != current.Text && (asked || now.Sub(l.worded[m.uid]) >= rewordEvery)
+		reword := (len(order.Peers) == 0 || order.Spread && !v.spreads(m.uid)) && order.Text != current.Text && (asked || now.Sub(l.worded[m.uid]) >= rewordEvery)
 		if sameOrder(current.Placement, order, m.serves(v)) && len(failed) == 0 && !reword {
 			return
 		}
@@ -398,7 +400,8 @@ func (l *leading) hear(v *view, m *modelView, now time.Time) {
 				continue
 			}
 			if Reason(r.Reason) == PeerGone && r.Group != "" {
-				continue // A worker's fault, who is judged by what is heard of it.
+				l.blame(v, m, r, now)
+				continue
 			}
 			why := setback.Failure{Mark: mark(r), Parks: r.State == StateFailed, Reason: r.Reason, Text: r.Message}
 			if why.Parks { // Of the engine, that way; what is refused is refused however it is to run.

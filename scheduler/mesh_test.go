@@ -44,15 +44,16 @@ import (
 // the real ones; the network between them is a set of pairs that hear one
 // another at once, and engines are pretended.
 type cluster struct {
-	t     *testing.T
-	key   membership.MeshKey
-	judge *membership.Judge // Shared: each signature is checked once.
-	mu    sync.Mutex
-	peers []*fakePeer
-	cut   map[[2]int]bool
-	doubt map[int]bool // Peers that are suspect to the others.
-	mute  map[int]bool // Peers whose replica records do not arrive.
-	said  map[int]said // What admins have said of peers.
+	t         *testing.T
+	key       membership.MeshKey
+	judge     *membership.Judge // Shared: each signature is checked once.
+	mu        sync.Mutex
+	peers     []*fakePeer
+	cut       map[[2]int]bool
+	doubt     map[int]bool // Peers that are suspect to the others.
+	mute      map[int]bool // Peers whose replica records do not arrive.
+	unreached map[int]bool // Peers whose rpc-servers cannot be reached.
+	said      map[int]said // What admins have said of peers.
 }
 
 // anything is an allow-list that refuses nothing.
@@ -100,6 +101,7 @@ type fakePeer struct {
 	engine    *fakeEngine
 	without   string // Why there is no engine; empty where there is one.
 	up        bool
+	died      time.Time // When it last crashed.
 	stop      func()
 	changed   chan struct{}
 }
@@ -235,7 +237,7 @@ func (p *fakePeer) crash() {
 	p.disk.freeze(true)
 	p.state.freeze(true)
 	p.c.mu.Lock()
-	p.up = false
+	p.up, p.died = false, time.Now()
 	p.c.mu.Unlock()
 	p.engine.killAll()
 	p.stop()
@@ -384,7 +386,11 @@ func (p *fakePeer) Peers() []p2p.Peer {
 		}
 		said := p.c.said[o.index]
 		m.Trust = cmp.Or(said.trust, m.Trust)
-		list = append(list, p2p.Peer{Member: m, Self: o == p, State: state, Cordoned: said.cordoned, Draining: said.draining})
+		silence := time.Duration(0)
+		if state == liveness.Gone {
+			silence = max(0, time.Since(o.died))
+		}
+		list = append(list, p2p.Peer{Member: m, Self: o == p, State: state, Silence: silence, Cordoned: said.cordoned, Draining: said.draining})
 	}
 	return list
 }
@@ -426,7 +432,7 @@ func (p *fakePeer) Fetch(context.Context) exchange.Fetcher { return nil }
 func (p *fakePeer) OpenShard(ctx context.Context, to peer.ID, call p2p.ShardCall) (net.Conn, error) {
 	i := slices.IndexFunc(p.c.peers, func(o *fakePeer) bool { return o.id == to })
 	p.c.mu.Lock()
-	heard := p.c.hears(p, p.c.peers[i])
+	heard := p.c.hears(p, p.c.peers[i]) && !p.c.unreached[i]
 	p.c.mu.Unlock()
 	if !heard {
 		return nil, p2p.ErrPeerGone

@@ -76,7 +76,7 @@ func (w *world) unrest() (texts []string) {
 			}
 		}
 		for _, share := range p.engine.working() {
-			_, _, ordered := p.s.newView().shareOf(p.id.String(), share.launch.UID)
+			_, ordered := p.s.newView().shareOf(p.id.String(), share.launch.UID)
 			if !ordered {
 				wrong("%s has layers of %s without an order", p.name, share.launch.UID)
 			}

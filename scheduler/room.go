@@ -142,7 +142,7 @@ func (w *worker) residents(but *run) []residency.Resident {
 		resident := residency.Resident{ID: uid, Name: s.name, Bytes: w.s.ledger.Of(s.reservation()), Kept: s.model.kept(), Loaded: s.ready.Sub(w.s.started), Used: -1}
 		if moved := s.moved.Load(); moved > 0 {
 			resident.Used = time.Unix(0, moved).Sub(w.s.started)
-			if len(s.conns) > 0 && time.Since(time.Unix(0, max(moved, s.asked.Load()))) < quietAfterTurn {
+			if len(s.conns) > 0 && !s.quiet() {
 				resident.InFlight = 1
 			}
 		}

@@ -43,6 +43,7 @@ type run struct {
 	restarted uint64    // The number of the last restart that it has been through.
 	restartTo uint64    // The number of the one that is ordered.
 	failed    bool      // It ended by itself and waits for a new order.
+	lost      string    // The worker of its group whose fault that was; "" where it was nobody's.
 	told      Replica   // What the mesh was last told; zero while that is nothing.
 
 	ending  sync.WaitGroup // Engines that were replaced and finish their requests.
@@ -180,6 +181,9 @@ func (w *worker) launch(ctx context.Context, r *run, e *engine, beside bool, tex
 			if fault := ways.faultOf(err); fault != nil {
 				err = fault
 			}
+			w.mu.Lock()
+			r.lost = ways.lostWorker()
+			w.mu.Unlock()
 		}()
 		launch.Connected = ways.connect
 		w.mu.Lock()
@@ -312,8 +316,8 @@ func (w *worker) watch(ctx context.Context, r *run, e *engine) (*engine, error) 
 		case <-e.process.Done():
 			w.shut(r, e)
 			w.free(e)
-			if lost := e.tunnels.close(); lost != nil {
-				return nil, lost
+			if fault := w.fault(r, e); fault != nil {
+				return nil, fault
 			}
 			return nil, &Error{Why: EngineFailed, Message: fmt.Sprintf("the engine ended: %v", e.process.Err()), Err: e.process.Err()}
 		case <-ctx.Done():
@@ -321,6 +325,10 @@ func (w *worker) watch(ctx context.Context, r *run, e *engine) (*engine, error) 
 			w.tell(r, Replica{State: StateDraining, Device: e.process.Device(), Parts: e.way.Parts})
 			w.end(r, e, drainTime)
 			return nil, nil
+		case <-e.tunnels.breaks(): // An idle engine would notice at the next request.
+			w.shut(r, e)
+			w.end(r, e, 0)
+			return nil, w.fault(r, e)
 		case why := <-r.notices:
 			w.shut(r, e)
 			if why.Why != Unloaded { // It may be needed elsewhere while its requests finish.
@@ -343,6 +351,15 @@ func (w *worker) watch(ctx context.Context, r *run, e *engine) (*engine, error) 
 			w.shareCores(r, e)
 		}
 	}
+}
+
+// fault is what an engine that has ended lost of its group, nil where nothing.
+func (w *worker) fault(r *run, e *engine) error {
+	fault := e.tunnels.close()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	r.lost = e.tunnels.lostWorker()
+	return fault
 }
 
 // doubt asks an engine for a token, after a request had waited for one in vain, and

@@ -125,6 +125,7 @@ func (s *Scheduler) plan(ctx context.Context) error {
 	defer tick.Stop()
 	for {
 		v := s.look()
+		s.work.judgeGroups(v) // First: requests hang until a lost worker is noticed.
 		s.lead.decide(v)
 		s.forgetMeasured(v)
 		s.work.carryOut(ctx, v)

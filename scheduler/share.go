@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	cid "github.com/ipfs/go-cid"
 	"github.com/libp2p/go-libp2p/core/peer"
 
 	"relay/llama/tensorcache"
@@ -23,10 +24,9 @@ import (
 // share is what this peer takes of a model that another one coordinates, from the
 // order to the end of its rpc-server.
 type share struct {
-	uid, name   string
-	coordinator string
-	group       string
-	take        ways.Share // As it was ordered; Parts with what is reserved once it is.
+	uid, name string
+	// take is as it was ordered, its Parts with what is reserved once it is.
+	shareOrder
 
 	// telling is held while the record is written. It is taken before worker.mu.
 	telling sync.Mutex
@@ -58,19 +58,36 @@ type share struct {
 // reservation is the name under which its memory is reserved.
 func (s *share) reservation() string { return s.uid + "/share" }
 
+// shareOrder is what a peer is ordered to take of a model.
+type shareOrder struct {
+	coordinator string
+	group       string
+	take        ways.Share
+}
+
 // shareOf is what a peer is ordered to take of a model, by the placement that is in
 // force.
-func (v *view) shareOf(peer, uid string) (coordinator string, take ways.Share, ok bool) {
+func (v *view) shareOf(peer, uid string) (o shareOrder, ok bool) {
 	p, known := v.placements[uid]
 	if !known || !v.inForce(p) {
-		return "", take, false
+		return o, false
 	}
 	for i, way := range p.Ways {
 		if take, ok := way.Group.Share(peer); ok {
-			return p.Peers[i], take, true
+			return shareOrder{p.Peers[i], way.Group.ID, take}, true
 		}
 	}
-	return "", take, false
+	return o, false
+}
+
+// coordinatorGone is after what silence of its coordinator a worker gives its layers
+// back, whatever is ordered: nobody may be left who could order anything else.
+const coordinatorGone = 2 * time.Minute
+
+// longGone says of a peer that nobody waits for it any more.
+func (v *view) longGone(id string) bool {
+	p := v.peer[id]
+	return p == nil || !p.Self && p.gone() && (p.Silence < 0 || p.Silence >= coordinatorGone)
 }
 
 // takesShares says whether a peer may be given layers of models.
@@ -95,25 +112,23 @@ func (w *worker) compareShares(ctx context.Context, v *view) (renewed []*share) 
 			continue
 		}
 		s, m := w.shares[uid], v.model[uid]
-		coordinator, take, wanted := v.shareOf(w.s.self, uid)
-		wanted = wanted && m != nil && (take.From > 0 || v.serves(w.s.self)) // Who has the first layer sees prompts.
+		order, wanted := v.shareOf(w.s.self, uid)
+		// Who has the first layer sees prompts.
+		allowed := order.take.From > 0 || v.serves(w.s.self)
+		wanted = wanted && m != nil && allowed && !v.longGone(order.coordinator)
 		if s == nil && !wanted {
 			continue
 		}
 		if obeyed := s != nil && s.fence == p.fence(); !obeyed && !w.obey(uid, p.fence()) {
 			continue
 		}
-		group := ""
-		if wanted {
-			group = p.Ways[slices.Index(p.Peers, coordinator)].Group.ID
-		}
 		switch {
 		case s == nil && w.runs[uid] != nil: // Its memory is needed first; the look after its end finds it gone.
 		case s == nil:
-			w.startShare(ctx, m, p, coordinator, group, take)
-		case !wanted || s.group != group || s.coordinator != coordinator || !s.model.servedAs(m.Model):
-			if c := v.peer[s.coordinator]; c == nil || !c.alive() {
-				s.stopNow() // Nobody is there whose requests could finish.
+			w.startShare(ctx, m, p, order)
+		case !wanted || s.group != order.group || s.coordinator != order.coordinator || !s.model.servedAs(m.Model):
+			if c := v.peer[s.coordinator]; c == nil || !c.alive() || !allowed {
+				s.stopNow() // Nobody is there whose requests could finish, or may.
 			} else {
 				s.cancel() // The next look finds it gone, and starts the other one.
 			}
@@ -133,19 +148,20 @@ func (w *worker) compareShares(ctx context.Context, v *view) (renewed []*share) 
 	return renewed
 }
 
-func (w *worker) startShare(ctx context.Context, m *modelView, p placementView, coordinator, group string, take ways.Share) {
+func (w *worker) startShare(ctx context.Context, m *modelView, p placementView, order shareOrder) {
 	ctx, cancel := context.WithCancel(ctx)
+	order.take.Parts = slices.Clone(order.take.Parts)
 	s := &share{
-		uid: m.uid, name: m.shown, coordinator: coordinator, group: group, take: take, model: m.Model, evict: p.Evict, order: p.version, fence: p.fence(),
+		uid: m.uid, name: m.shown, shareOrder: order, model: m.Model, evict: p.Evict, order: p.version, fence: p.fence(),
 		conns: map[net.Conn]bool{}, cancel: cancel, cut: make(chan struct{}), notices: make(chan *Error, 1), freed: make(chan struct{}),
 	}
-	s.take.Parts = slices.Clone(take.Parts)
 	w.shares[m.uid] = s
 	w.wait.Go(func() {
 		defer cancel()
 		w.liveShare(ctx, s)
 		w.mu.Lock()
 		delete(w.shares, s.uid)
+		w.shared = time.Now()
 		w.mu.Unlock()
 		w.s.wake()
 	})
@@ -280,9 +296,10 @@ func (w *worker) weighShare(s *share, server ShareProcess) {
 	}
 }
 
-// quietAfterTurn is after what silence a coordinator's engine is taken for idle: it is
-// heard at every token.
-const quietAfterTurn = time.Second
+// quietTime is after what silence an engine that has asked for nothing is taken for
+// idle, unless it says that it is about to end: another machine of its group may be
+// computing.
+const quietTime = 5 * time.Second
 
 // closeShare lets nothing in any more and ends what runs: with patience once the
 // coordinator's engine is done with it, has nothing to compute, or is gone.
@@ -297,7 +314,7 @@ func (w *worker) closeShare(s *share, patience bool) {
 	w.mu.Unlock()
 	if patience {
 		w.tellShare(s, Share{State: StateDraining})
-		s.await(idle)
+		w.await(s, idle)
 	}
 	w.mu.Lock()
 	conns := s.conns
@@ -308,26 +325,60 @@ func (w *worker) closeShare(s *share, patience bool) {
 	}
 }
 
-// await waits until the coordinator's engine is done, at most for drainTime.
-func (s *share) await(idle <-chan struct{}) {
+// await waits until the coordinator's engine has hung up, at most for drainTime: once
+// its requests are finished. One of which its peer does not say that it ends is left
+// when it is idle.
+func (w *worker) await(s *share, idle <-chan struct{}) {
 	drained := time.NewTimer(drainTime)
 	defer drained.Stop()
 	for {
-		still := quietAfterTurn - time.Since(time.Unix(0, max(s.moved.Load(), s.asked.Load())))
-		if still <= 0 {
+		v, changed := w.s.latest()
+		ends, there := v.coordinates(s)
+		if !there || !ends && s.quiet() {
 			return
 		}
-		quiet := time.NewTimer(still)
+		quiet := time.NewTimer(quietTime)
 		select {
+		case <-changed:
 		case <-quiet.C:
-			continue
 		case <-idle:
 		case <-s.cut:
 		case <-drained.C:
 		}
 		quiet.Stop()
-		return
+		select {
+		case <-idle:
+			return
+		case <-s.cut:
+			return
+		default:
+		}
+		if len(drained.C) > 0 {
+			return
+		}
 	}
+}
+
+// coordinates says whether the coordinator of a share still has an engine for it, and
+// whether that is to end.
+func (v *view) coordinates(s *share) (ends, there bool) {
+	m, p := v.model[s.uid], v.peer[s.coordinator]
+	if m == nil || p == nil || !p.alive() {
+		return false, false
+	}
+	for _, r := range m.replicas {
+		if r.peer == s.coordinator && r.Group == s.group && (r.State == StateReady || r.State == StateDraining) {
+			now, ok := v.shareOf(v.self(), s.uid)
+			return r.State == StateDraining || !ok || now.group != s.group, true
+		}
+	}
+	return false, false
+}
+
+// quiet says that nothing is asked of the rpc-server, and was not for a while.
+func (s *share) quiet() bool {
+	asked, moved := s.asked.Load(), s.moved.Load()
+	return asked <= moved && time.Since(time.Unix(0, max(asked, moved))) >= quietTime
 }
 
 // reserveShare takes the memory of a share, by this peer's own reckoning and no less
@@ -542,6 +593,12 @@ func (c *shareConn) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
+// Reset breaks it at once.
+func (c *shareConn) Reset() error {
+	reset(c.Conn)
+	return c.Close()
+}
+
 // CloseWrite passes on that the coordinator has said all.
 func (c *shareConn) CloseWrite() error {
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
@@ -562,28 +619,27 @@ func (c *shareConn) Close() error {
 	return c.Conn.Close()
 }
 
-// tensorsKept is how long tensors are kept that no group uses: what runs again soon need
-// not fetch them again.
+// tensorsKept is how long tensors are kept that no group uses any more: what runs again
+// soon need not fetch them again.
 const tensorsKept = 10 * time.Minute
 
-// sweepTensors deletes the tensors here once no share has used any for a while; worker.mu
-// is held.
+// sweepTensors deletes the tensors that no share has used for a while, and what was
+// pulled for some and did not become any; worker.mu is held.
 func (w *worker) sweepTensors() {
-	switch {
-	case w.s.Tensors == nil:
-	case len(w.shares) > 0:
-		w.shared = time.Now()
-	case w.s.Tensors.Bytes() > 0 && time.Since(w.shared) >= tensorsKept && !w.sweeping:
-		w.sweeping = true
-		w.wait.Go(func() {
-			if freed, err := w.s.Tensors.Sweep(0); err != nil {
-				w.s.log.Warn("tensors that nobody uses are not deleted", "error", err)
-			} else if freed > 0 {
-				w.s.log.Info("tensors that nobody uses deleted", "bytes", freed)
-			}
-			w.mu.Lock()
-			w.sweeping, w.shared = false, time.Now()
-			w.mu.Unlock()
-		})
+	if w.s.Tensors == nil || w.shared.IsZero() || time.Since(w.shared) < tensorsKept || w.sweeping {
+		return
 	}
+	w.sweeping = true
+	w.wait.Go(func() {
+		freed, err := w.s.Tensors.Sweep(0)
+		if err != nil {
+			w.s.log.Warn("tensors that nobody uses are not deleted", "error", err)
+		} else if freed > 0 {
+			w.s.log.Info("tensors that nobody uses deleted", "bytes", freed)
+		}
+		w.s.dropRanges(cid.Undef)
+		w.mu.Lock()
+		w.sweeping, w.shared = false, time.Time{}
+		w.mu.Unlock()
+	})
 }

@@ -3,8 +3,11 @@ package scheduler
 import (
 	"cmp"
 	"crypto/rand"
+	"crypto/sha256"
+	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"relay/scheduler/demand"
@@ -21,9 +24,10 @@ type spreading struct {
 	text        string
 	// broken is why the group cannot go on, "" where it can. leaving: it can, and a peer
 	// of it is to be empty.
-	broken  string
-	leaving bool
-	ready   bool
+	broken string
+	// leaving is the id of a peer of it that is to be empty, and goer its name.
+	leaving, goer string
+	ready         bool
 }
 
 // spreadOf is the group that a model's placement has.
@@ -57,7 +61,7 @@ func (g *spreading) judge(v *view, m *modelView) {
 		case !serves || p.advert.Paused != "":
 			g.broken = cmp.Or(g.broken, fmt.Sprintf("%s may not %s any more", p.Name, what))
 		case p.Draining || p.advert.Draining:
-			g.leaving = true
+			g.leaving, g.goer = peer, p.Name
 		}
 	}
 	is(g.coordinator, "coordinate", v.peer[g.coordinator] != nil && v.peer[g.coordinator].trusted())
@@ -77,6 +81,22 @@ func (g *spreading) judge(v *view, m *modelView) {
 			g.broken = cmp.Or(g.broken, fmt.Sprintf("%s: %s", v.peer[r.peer].Name, r.Message))
 		}
 	}
+}
+
+// grace says whether a group may go on although a peer of it is to be empty: as long as
+// a whole replica there might.
+func (g *spreading) grace(s placement.Snapshot) bool {
+	return g.leaving == "" || slices.ContainsFunc(s.Peers, func(p placement.Peer) bool { return p.ID == g.leaving && (p.Grace || !p.Drained) })
+}
+
+// stays is the sentence about a group that goes on although no other one can be formed.
+func (g *spreading) stays() string {
+	const end = " is to be empty, and serves until others can"
+	text, _, _ := strings.Cut(g.text, "; "+g.goer+end)
+	if g.leaving == "" {
+		return text
+	}
+	return text + "; " + g.goer + end
 }
 
 // spread plans a model that runs on several peers where no one can hold it whole, or
@@ -99,14 +119,14 @@ func (l *leading) spread(v *view, m *modelView, s placement.Snapshot, g spreadin
 			plan.Orders = append(plan.Orders, kept)
 		}
 		return plan
-	case g.way.Group != nil && g.broken == "" && !g.leaving && !anew:
+	case g.way.Group != nil && g.broken == "" && g.leaving == "" && !anew:
 		return placement.Plan{Orders: []placement.Order{kept}, Text: g.text}
 	}
 	model := placement.Model{UID: m.uid, Name: m.shown, CID: m.CID, Bytes: m.size(), Shape: m.shape(), Want: 1, Only: m.Only, Evict: want.Evict}
 	if !forced && g.way.Group == nil && placement.WholeSomewhere(model, s) {
 		return plan
 	}
-	formed, no := shards.Form(l.problem(v, m, model, s, now))
+	formed, no := l.form(v, m, model, s, g, now)
 	switch {
 	case no == nil:
 		formed.Way.Group.ID = rand.Text()[:groupIDLength]
@@ -114,23 +134,70 @@ func (l *leading) spread(v *view, m *modelView, s placement.Snapshot, g spreadin
 			Orders: []placement.Order{{Peer: formed.Coordinator, Way: formed.Way}},
 			Text:   fmt.Sprintf("model %q: %s", m.shown, formed.Text),
 		}
-	case g.way.Group != nil && g.broken == "": // Better than nothing, while it lasts.
-		return placement.Plan{Orders: []placement.Order{kept}, Text: g.text}
+	case g.way.Group != nil && g.broken == "" && g.grace(s): // Better than nothing, for a while.
+		return placement.Plan{Orders: []placement.Order{kept}, Text: g.stays()}
 	case whole: // Forced, and it cannot be.
 		plan.Text += "; not on several peers: " + no.Text
 	case plan.Reason == string(NoCapacity) && len(model.Shape.Layers) > 0 && len(v.peers) > 1:
 		plan.Text += "; nor on several peers: " + no.Text
 		plan.Final = plan.Final && no.Verdict == ways.Never && !l.passing(v)
-		plan.Later = plan.Later || no.Verdict == ways.Later
+		plan.Later = plan.Later || no.Verdict == ways.Later || l.mayBeLater(v, m, model, s, now)
 	}
 	return plan
+}
+
+// mayBeLater says whether a group could be formed if those that had no memory free a
+// moment ago had it again, and nothing else ran.
+func (l *leading) mayBeLater(v *view, m *modelView, model placement.Model, s placement.Snapshot, now time.Time) bool {
+	soft := false
+	s.Peers = slices.Clone(s.Peers)
+	for i := range s.Peers {
+		if p := &s.Peers[i]; p.Failed == string(NoCapacity) && !p.Parked {
+			p.Failed, p.FailedText, soft = "", "", true
+		}
+	}
+	if !soft {
+		return false
+	}
+	model.Evict = true
+	_, no := shards.Form(l.problem(v, m, model, s, spreading{}, now))
+	return no == nil || no.Verdict == ways.Later
+}
+
+// form forms a group, and remembers of the last problem of each model that there was
+// none: this is asked at every look.
+func (l *leading) form(v *view, m *modelView, model placement.Model, s placement.Snapshot, g spreading, now time.Time) (shards.Plan, *shards.Refusal) {
+	problem := l.problem(v, m, model, s, g, now)
+	key, err := json.Marshal([]any{problem.Members, problem.Turns, problem.Force, problem.Worst, problem.Bytes, servedKey(m.Model), m.Shape})
+	if last, ok := l.unformed[m.uid]; ok && err == nil && last.problem == sha256.Sum256(key) {
+		return shards.Plan{}, last.no
+	}
+	plan, no := shards.Form(problem)
+	delete(l.unformed, m.uid)
+	if no != nil && err == nil {
+		l.unformed[m.uid] = unformed{sha256.Sum256(key), no}
+	}
+	return plan, no
+}
+
+// unformed is a problem without a plan.
+type unformed struct {
+	problem [sha256.Size]byte
+	no      *shards.Refusal
 }
 
 // groupIDLength is how much of a random text tells one formation from all others.
 const groupIDLength = 12
 
 // problem is what a group is formed from: as much as the leader knows that no plan does.
-func (l *leading) problem(v *view, m *modelView, model placement.Model, s placement.Snapshot, now time.Time) shards.Problem {
+func (l *leading) problem(v *view, m *modelView, model placement.Model, s placement.Snapshot, g spreading, now time.Time) shards.Problem {
+	s.Peers = slices.Clone(s.Peers)
+	for i := range s.Peers {
+		q := &s.Peers[i]
+		if _, works := g.way.Group.Share(q.ID); works || q.ID == g.coordinator {
+			q.Cordoned = false // What runs there may.
+		}
+	}
 	p := placement.Sharded(model, s)
 	p.Force = l.spreads[m.uid]
 	p.Turns = v.turnsOf(m)
@@ -199,9 +266,32 @@ func (l *leading) passing(v *view) bool {
 	return slices.ContainsFunc(v.peers, func(p peerView) bool { return !p.alive() && p.takesShares() })
 }
 
-// hearShares takes in what workers say of their shares.
+// blame notes that a coordinator lost a worker of which nothing bad may be heard
+// otherwise: the two cannot reach one another.
+func (l *leading) blame(v *view, m *modelView, r replicaView, now time.Time) {
+	for _, way := range v.placements[m.uid].Ways {
+		if _, works := way.Group.Share(r.Lost); works && way.Group.ID == r.Group {
+			l.setbacks.Note(setback.Key{Peer: r.Lost, UID: m.uid, Way: shareWay}, setback.Failure{
+				Mark: "lost " + mark(r), Reason: string(PeerGone), Text: v.peer[r.peer].Name + " lost it: " + r.Message, Build: v.commitOf(r.Lost),
+			}, now)
+		}
+	}
+}
+
+func (v *view) commitOf(id string) string {
+	if p := v.peer[id]; p != nil {
+		return p.advert.Engine.Commit
+	}
+	return ""
+}
+
+// hearShares takes in what the workers of a group say of their shares.
 func (l *leading) hearShares(v *view, m *modelView, now time.Time) {
 	for _, s := range m.shares {
+		order, ok := v.shareOf(s.peer, m.uid)
+		if !ok || order.group != s.Group {
+			continue // Of what was, or of nothing.
+		}
 		key := setback.Key{Peer: s.peer, UID: m.uid, Way: shareWay}
 		switch s.State {
 		case StateReady:
@@ -209,10 +299,11 @@ func (l *leading) hearShares(v *view, m *modelView, now time.Time) {
 		case StateFailed, StateRefused:
 			why := Reason(s.Reason)
 			if why == Unloaded { // For another model there; so the whole of it sleeps.
-				if current := v.placements[m.uid]; slices.ContainsFunc(current.Ways, func(w ways.Way) bool { return w.Group != nil && w.Group.ID == s.Group }) {
-					l.sleep(m.uid, s.Message)
-				}
+				l.sleep(m.uid, s.Message)
 				continue
+			}
+			if why == PeerGone { // Its coordinator does not say what it is to fetch.
+				key = setback.Key{Peer: order.coordinator, UID: m.uid, Way: string(ways.Shards)}
 			}
 			l.setbacks.Note(key, setback.Failure{
 				Mark: s.version.String(), Parks: s.State == StateFailed && why == EngineFailed, Reason: s.Reason, Text: s.Message, Build: v.peer[s.peer].advert.Engine.Commit,

@@ -2,12 +2,16 @@ package scheduler
 
 import (
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"relay/p2p/membership"
+	"relay/p2p/record"
+	"relay/scheduler/leadership"
 	"relay/scheduler/ways"
 )
 
@@ -198,6 +202,189 @@ func TestAWorkerThatFails(t *testing.T) {
 			}
 		case !strings.Contains(text, "no such device"):
 			t.Errorf("told: %s", text)
+		}
+	})
+}
+
+// A worker that its coordinator cannot reach is left alone for longer and longer, and the
+// group is formed with another one.
+func TestAWorkerThatCannotBeReached(t *testing.T) {
+	spreadOver(t, 4, func(t *testing.T, c *cluster, uid string) {
+		c.pass(10 * time.Second)
+		before := c.peers[0].group("m")
+		if len(before) != 2 {
+			t.Fatalf("the group is %v: %s", before, c.peers[0].told("m"))
+		}
+		c.mu.Lock()
+		c.unreached = map[int]bool{c.named(before[1]).index: true}
+		c.mu.Unlock()
+		started := 0
+		for _, p := range c.peers {
+			started -= p.engine.starts()
+		}
+		if _, err := c.peers[0].s.Act(t.Context(), "m", ActRestart); err != nil {
+			t.Fatal(err)
+		}
+		c.pass(time.Minute)
+		after := c.peers[0].group("m")
+		if len(after) != 2 || after[1] == before[1] {
+			t.Errorf("the group is %v after %v: %s", after, before, c.peers[0].told("m"))
+		}
+		for _, p := range c.peers {
+			started += p.engine.starts()
+		}
+		if started > 4 {
+			t.Errorf("%d engines were started in a minute", started)
+		}
+	})
+}
+
+// What runs on a peer that is to be empty finishes its requests, and then the peer is
+// empty, also where nobody else can take its part.
+func TestAGroupIsDrained(t *testing.T) {
+	for _, role := range []int{0, 1} {
+		for _, peers := range []int{2, 3} {
+			t.Run(fmt.Sprintf("%d of %d", role, peers), func(t *testing.T) {
+				spreadOver(t, peers, func(t *testing.T, c *cluster, uid string) {
+					c.pass(10 * time.Second)
+					before := c.peers[0].group("m")
+					if len(before) != 2 {
+						t.Fatalf("the group is %v: %s", before, c.peers[0].told("m"))
+					}
+					coordinator, goes := c.named(before[0]), c.named(before[role])
+					route, err := coordinator.s.Route(t.Context(), "m", nil)
+					if err != nil {
+						t.Fatal(err)
+					}
+					process := coordinator.engine.processes()[0]
+					c.say(goes, said{draining: true})
+					c.pass(20 * time.Second)
+					if err := process.Err(); err != nil {
+						t.Errorf("the engine ended (%v) with a request that runs", err)
+					}
+					route.Done(nil)
+					c.pass(3 * time.Minute)
+					if n := goes.engine.count() + goes.engine.shares(); n > 0 {
+						t.Errorf("%d processes on the peer that is to be empty: %s", n, coordinator.told("m"))
+					}
+					after := coordinator.group("m")
+					if peers == 2 && after != nil || peers == 3 && (len(after) != 2 || slices.Contains(after, goes.name)) {
+						t.Errorf("without %s the group is %v: %s", goes.name, after, coordinator.told("m"))
+					}
+				})
+			})
+		}
+	}
+}
+
+// What other peers say of a model counts only where they have layers of it.
+func TestWhoHasNoLayersSaysNothing(t *testing.T) {
+	spreadOver(t, 4, func(t *testing.T, c *cluster, uid string) {
+		c.pass(10 * time.Second)
+		before := c.peers[0].group("m")
+		if len(before) != 2 {
+			t.Fatalf("the group is %v: %s", before, c.peers[0].told("m"))
+		}
+		group := c.peers[0].s.newView().placements[uid].Ways[0].Group.ID
+		for _, p := range c.peers {
+			if slices.Contains(before, p.name) {
+				continue
+			}
+			for _, state := range []Share{{State: StateRefused, Reason: string(Unloaded), Message: "ha", Group: group}, {State: StateFailed, Reason: string(EngineFailed), Message: "ha", Group: group}} {
+				if err := p.PutOwned(KindShare, pairID(p.id.String(), uid), state); err != nil {
+					t.Fatal(err)
+				}
+				c.pass(5 * time.Second)
+			}
+		}
+		if after := c.peers[0].group("m"); !slices.Equal(after, before) {
+			t.Errorf("the group is %v after %v: %s", after, before, c.peers[0].told("m"))
+		}
+	})
+}
+
+// Placements that no leader writes are refused, and none brings a peer down.
+func TestPlacementsOfNoGroup(t *testing.T) {
+	spreadOver(t, 3, func(t *testing.T, c *cluster, uid string) {
+		c.pass(10 * time.Second)
+		var ids []string
+		for _, p := range c.peers {
+			ids = append(ids, p.id.String())
+		}
+		ram := []ways.Part{{Device: ways.HostID, Layers: 4, Bytes: gib}}
+		group := func(peers ...string) *ways.Group {
+			g := &ways.Group{ID: "x"}
+			for _, id := range peers {
+				g.Shares = append(g.Shares, ways.Share{Peer: id, From: 1, Parts: ram})
+			}
+			return g
+		}
+		for name, p := range map[string]Placement{
+			"a peer twice":             {Peers: []string{ids[0], ids[0]}, Ways: []ways.Way{{Kind: ways.CPU, Parts: ram}, {Kind: ways.Shards, Parts: ram, Group: group(ids[1])}}},
+			"a kind without its group": {Peers: []string{ids[0]}, Ways: []ways.Way{{Kind: ways.Shards, Parts: ram}}},
+			"a group of another kind":  {Peers: []string{ids[0]}, Ways: []ways.Way{{Kind: ways.CPU, Parts: ram, Group: group(ids[1])}}},
+			"a coordinator that works": {Peers: []string{ids[0]}, Ways: []ways.Way{{Kind: ways.Shards, Parts: ram, Group: group(ids[0])}}},
+			"a worker twice":           {Peers: []string{ids[0]}, Ways: []ways.Way{{Kind: ways.Shards, Parts: ram, Group: group(ids[1], ids[1])}}},
+			"no parts":                 {Peers: []string{ids[0]}, Ways: []ways.Way{{Kind: ways.Shards, Group: &ways.Group{ID: "x"}}}},
+		} {
+			if err := p.check(); err == nil {
+				t.Errorf("%s is accepted", name)
+			}
+		}
+		absurd := Placement{Peers: []string{ids[0]}, Ways: []ways.Way{{Kind: ways.Shards, Group: &ways.Group{ID: "x", Shares: []ways.Share{{Peer: ids[1], From: 1 << 40}, {Peer: ids[2]}}}}}}
+		if err := absurd.check(); err != nil {
+			t.Fatal(err)
+		}
+		_, version := c.peers[2].placement(uid)
+		if err := c.peers[2].PutPlacement(uid, record.Version{version[0] + 1, leadership.Rank(uid, ids[2]), 0}, absurd); err != nil {
+			t.Fatal(err)
+		}
+		c.pass(time.Minute)
+		if after := c.peers[0].group("m"); len(after) != 2 {
+			t.Errorf("after what cannot be the group is %v: %s", after, c.peers[0].told("m"))
+		}
+	})
+}
+
+// Layers are given back where the one that coordinated is gone for long.
+func TestNobodyIsWaitedForForever(t *testing.T) {
+	spreadOver(t, 2, func(t *testing.T, c *cluster, uid string) {
+		worker := c.peers[1] // It can lead nothing.
+		c.say(worker, said{trust: membership.TrustShardOnly})
+		c.pass(20 * time.Second)
+		c.want("group", c.peers[0].group("m"), []string{"a", "b"})
+		c.peers[0].crash()
+		c.pass(5 * time.Minute)
+		if n := worker.engine.count() + worker.engine.shares(); n > 0 || len(worker.s.ledger.Names()) > 0 {
+			t.Errorf("%d processes, %v reserved: %s", n, worker.s.ledger.Names(), worker.told("m"))
+		}
+	})
+}
+
+// An engine that has lost a worker is replaced although it does not notice: it would at
+// the next request.
+func TestAnIdleEngineThatLostAWorker(t *testing.T) {
+	spreadOver(t, 3, func(t *testing.T, c *cluster, uid string) {
+		for _, p := range c.peers {
+			p.engine.mu.Lock()
+			p.engine.patient = true
+			p.engine.mu.Unlock()
+		}
+		c.pass(10 * time.Second)
+		before := c.peers[0].group("m")
+		if len(before) != 2 {
+			t.Fatalf("the group is %v: %s", before, c.peers[0].told("m"))
+		}
+		old := c.named(before[0]).engine.processes()[0]
+		c.named(before[1]).engine.working()[0].end(errors.New("signal: killed"))
+		c.pass(10 * time.Second)
+		select {
+		case <-old.done:
+		default:
+			t.Error("the engine that lost its worker runs")
+		}
+		if after := c.peers[0].group("m"); len(after) != 2 {
+			t.Errorf("the group is %v after %v: %s", after, before, c.peers[0].told("m"))
 		}
 	})
 }

@@ -3,6 +3,7 @@ package scheduler
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -111,7 +112,7 @@ func (s *Scheduler) TensorsOf(from peer.ID, uid string) ([]TensorAt, error) {
 	if m == nil {
 		return nil, Errorf(ModelNotFound, "there is no such model here")
 	}
-	_, share, ok := v.shareOf(from.String(), uid)
+	order, ok := v.shareOf(from.String(), uid)
 	if !ok {
 		return nil, Errorf(Superseded, "no layers of model %q are known to be given to that peer", m.shown)
 	}
@@ -120,7 +121,7 @@ func (s *Scheduler) TensorsOf(from peer.ID, uid string) ([]TensorAt, error) {
 		return nil, err
 	}
 	tensors := []TensorAt{}
-	for _, t := range large(list, share.From, share.From+share.Layers()) {
+	for _, t := range large(list, order.take.From, order.take.From+order.take.Layers()) {
 		tensors = append(tensors, TensorAt{t.file.String(), t.Offset, t.Bytes})
 	}
 	return tensors, nil
@@ -148,7 +149,7 @@ func (s *Scheduler) mayHaveShare(id peer.ID, c cid.Cid, from, to int64) bool {
 	v, _ := s.latest()
 	any := false
 	for uid, m := range v.model {
-		_, share, ok := v.shareOf(id.String(), uid)
+		order, ok := v.shareOf(id.String(), uid)
 		if !ok {
 			continue
 		}
@@ -160,7 +161,7 @@ func (s *Scheduler) mayHaveShare(id peer.ID, c cid.Cid, from, to int64) bool {
 		if err != nil {
 			continue
 		}
-		if covers(large(list, share.From, share.From+share.Layers()), c, from, to) {
+		if covers(large(list, order.take.From, order.take.From+order.take.Layers()), c, from, to) {
 			return true
 		}
 	}
@@ -292,12 +293,12 @@ func (s *Scheduler) bringFrom(ctx context.Context, m *modelView, root cid.Cid, k
 }
 
 // dropRanges deletes what was pulled of a file for its tensors alone: the cache has
-// them now.
+// them now. Of cid.Undef it deletes what was pulled so of any.
 func (s *Scheduler) dropRanges(root cid.Cid) {
 	partials, err := s.Content.Partials()
 	for _, p := range partials {
-		if p.CID.Equals(root) && p.Sparse && !p.Running {
-			err = s.Content.RemovePartial(root)
+		if p.Sparse && !p.Running && (p.CID.Equals(root) || !root.Defined() && !s.pulls.runs(p.CID.String())) {
+			err = errors.Join(err, s.Content.RemovePartial(p.CID))
 		}
 	}
 	if err != nil {

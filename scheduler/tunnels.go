@@ -3,6 +3,7 @@ package scheduler
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -27,38 +28,51 @@ type tunnels struct {
 	ctx    context.Context
 	end    context.CancelFunc
 
-	mu    sync.Mutex
-	conns map[net.Conn]bool // Of the engine.
-	fault error             // Why the engine has lost, or is to lose, a worker.
-	over  bool              // The engine ends by itself.
+	mu     sync.Mutex
+	conns  map[net.Conn]bool // Of the engine, and the streams that they are joined with.
+	fault  error             // Why the engine has lost, or is to lose, a worker,
+	lost   string            // and which.
+	broken chan struct{}     // Closed when there is a fault.
+	over   bool              // The engine ends by itself.
 }
 
 const (
 	// openTime bounds the opening of one stream, and openEvery is how soon one is tried
 	// again whose worker does not know the placement yet.
-	openTime  = 5 * time.Second
+	openTime  = 15 * time.Second
 	openEvery = 50 * time.Millisecond
 )
 
 func newTunnels(w *worker, r *run, group *ways.Group) *tunnels {
 	ctx, end := context.WithCancel(context.Background())
-	return &tunnels{w: w, r: r, group: group, meters: make([]tunnel.Meter, len(group.Shares)), ctx: ctx, end: end, conns: map[net.Conn]bool{}}
+	return &tunnels{w: w, r: r, group: group, meters: make([]tunnel.Meter, len(group.Shares)), ctx: ctx, end: end, conns: map[net.Conn]bool{}, broken: make(chan struct{})}
 }
 
 // connect joins a connection of the engine with a stream to a worker, until either
-// ends.
-func (t *tunnels) connect(_ context.Context, share int, c net.Conn) {
+// ends, or ctx: then the engine is gone.
+func (t *tunnels) connect(ctx context.Context, share int, c net.Conn) {
 	if !t.enter(c) {
-		_ = c.Close()
+		reset(c)
 		return
 	}
 	defer t.leave(c)
-	stream, err := t.open(share)
+	stream, err := t.open(ctx, share)
 	if err != nil {
 		t.blame(share, err)
-		t.reset(c)
+		reset(c)
 		return
 	}
+	if !t.enter(stream) {
+		reset(stream)
+		reset(c)
+		return
+	}
+	defer t.leave(stream)
+	// Where one end takes nothing, nobody notices that the other one is gone.
+	defer context.AfterFunc(ctx, func() {
+		reset(c)
+		reset(stream)
+	})()
 	var ended atomic.Bool // By either side.
 	near := &end{c, func() { ended.Store(true) }}
 	far := &end{stream, func() {
@@ -70,9 +84,10 @@ func (t *tunnels) connect(_ context.Context, share int, c net.Conn) {
 }
 
 // open opens a stream to a worker under the fence that is obeyed now.
-func (t *tunnels) open(share int) (net.Conn, error) {
-	ctx, cancel := context.WithTimeout(t.ctx, openTime)
+func (t *tunnels) open(ctx context.Context, share int) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, openTime)
 	defer cancel()
+	defer context.AfterFunc(t.ctx, cancel)()
 	to, err := peer.Decode(t.group.Shares[share].Peer)
 	if err != nil {
 		return nil, err
@@ -115,38 +130,37 @@ func (t *tunnels) leave(c net.Conn) {
 func (t *tunnels) blame(share int, why error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.fault == nil && !t.over {
-		t.fault = t.lost(share, why)
+	if t.fault != nil || t.over {
+		return
 	}
-}
-
-func (t *tunnels) lost(share int, why error) error {
-	name := t.w.s.nameOf(t.group.Shares[share].Peer)
-	return &Error{Why: PeerGone, Retry: RetryLater, Message: name + ", which has layers of it, was lost: " + why.Error(), Err: why}
+	id := t.group.Shares[share].Peer
+	t.lost = id
+	t.fault = &Error{Why: PeerGone, Retry: RetryLater, Message: t.w.s.nameOf(id) + ", which has layers of it, was lost: " + why.Error(), Err: why}
+	close(t.broken)
 }
 
 // cut breaks the connections of the engine, which then ends: a worker is not to be
 // heard any more.
 func (t *tunnels) cut(share int, why error) {
+	t.blame(share, why)
 	t.mu.Lock()
-	if t.fault != nil || t.over {
-		t.mu.Unlock()
-		return
-	}
-	t.fault = t.lost(share, why)
 	conns := t.conns
 	t.conns = map[net.Conn]bool{}
 	t.mu.Unlock()
 	t.end()
 	for c := range conns {
-		t.reset(c)
+		reset(c)
 	}
 }
 
 // reset breaks a connection so that the other side notices at once.
-func (t *tunnels) reset(c net.Conn) {
+func reset(c net.Conn) {
+	if r, ok := c.(interface{ Reset() error }); ok {
+		_ = r.Reset() // What matters is that it is over.
+		return
+	}
 	if tcp, ok := c.(interface{ SetLinger(int) error }); ok {
-		_ = tcp.SetLinger(0) // It is closed in any case.
+		_ = tcp.SetLinger(0)
 	}
 	_ = c.Close()
 }
@@ -162,6 +176,24 @@ func (t *tunnels) close() error {
 	t.over = true
 	t.end()
 	return t.fault
+}
+
+// lostWorker is the id of the worker whose fault it was; "" where it was nobody's.
+func (t *tunnels) lostWorker() string {
+	if t == nil {
+		return ""
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.lost
+}
+
+// breaks is closed when a worker was lost; nil where there is none to lose.
+func (t *tunnels) breaks() <-chan struct{} {
+	if t == nil {
+		return nil
+	}
+	return t.broken
 }
 
 // faultOf is whose fault it was that an engine did not start, nil where it did; nothing
@@ -208,6 +240,12 @@ func (e *end) Read(p []byte) (int, error) {
 	return n, err
 }
 
+// Reset breaks it at once.
+func (e *end) Reset() error {
+	reset(e.Conn)
+	return nil
+}
+
 func (e *end) CloseWrite() error {
 	if half, ok := e.Conn.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()
@@ -233,17 +271,19 @@ func (w *worker) judgeGroups(v *view) {
 
 // gather waits until all workers of a group have taken their layers.
 func (w *worker) gather(ctx context.Context, r *run, e *engine) error {
-	patience := time.NewTimer(w.modelOf(r).budget())
+	budget := w.modelOf(r).budget()
+	patience := time.NewTimer(budget)
 	defer patience.Stop()
 	told := ""
 	for {
 		v, changed := w.s.latest()
-		missing := v.ungathered(r.uid, e.way.Group)
+		missing, late := v.ungathered(r.uid, e.way.Group)
 		if missing == "" {
 			return nil
 		}
 		if missing != told {
 			told = missing
+			patience.Reset(budget) // Whatever moves may take as long as it takes.
 			w.tell(r, Replica{State: StateLoading, Stage: StageGathering, Parts: e.way.Parts, Message: missing})
 		}
 		select {
@@ -251,14 +291,17 @@ func (w *worker) gather(ctx context.Context, r *run, e *engine) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-patience.C:
+			w.mu.Lock()
+			r.lost = late
+			w.mu.Unlock()
 			return Errorf(PeerGone, "its workers were not ready in time: %s", missing)
 		}
 	}
 }
 
-// ungathered says which workers of a group are not ready yet, "" where all are.
-func (v *view) ungathered(uid string, g *ways.Group) string {
-	text := ""
+// ungathered says which workers of a group are not ready yet, "" where all are; one of
+// them is first.
+func (v *view) ungathered(uid string, g *ways.Group) (text, first string) {
 	for _, share := range g.Shares {
 		name, state := share.Peer, "has not heard of it yet"
 		if p := v.peer[share.Peer]; p != nil {
@@ -271,8 +314,13 @@ func (v *view) ungathered(uid string, g *ways.Group) string {
 			if state = s.State; s.Stage != "" {
 				state = s.Stage
 			}
+			if s.Total > 0 {
+				state += fmt.Sprintf(" %d%%", 100*s.Done/s.Total)
+			}
 		}
-		if text != "" {
+		if text == "" {
+			first = share.Peer
+		} else {
 			text += ", "
 		}
 		text += name + " " + state
@@ -280,5 +328,5 @@ func (v *view) ungathered(uid string, g *ways.Group) string {
 	if text != "" {
 		text = "it waits for its workers: " + text
 	}
-	return text
+	return text, first
 }

@@ -32,12 +32,11 @@ type worker struct {
 }
 
 func newWorker(s *Scheduler) *worker {
-	return &worker{s: s, shared: time.Now(), runs: map[string]*run{}, engines: map[*engine]bool{}, shares: map[string]*share{}, claimed: map[string]chan struct{}{}}
+	return &worker{s: s, shared: s.started, runs: map[string]*run{}, engines: map[*engine]bool{}, shares: map[string]*share{}, claimed: map[string]chan struct{}{}}
 }
 
 // carryOut starts what is placed here and stops what no longer is.
 func (w *worker) carryOut(ctx context.Context, v *view) {
-	w.judgeGroups(v)
 	for _, r := range w.compare(ctx, v) {
 		w.renew(r)
 	}
@@ -176,8 +175,12 @@ func (w *worker) live(ctx context.Context, r *run) {
 	w.s.log.Warn("replica "+state, "model", r.name, "error", err)
 	w.mu.Lock()
 	r.failed = true // Before that is told: the answer may come at once.
+	lost := r.lost
 	w.mu.Unlock()
-	w.tell(r, Replica{State: state, Reason: string(ReasonOf(err)), Message: err.Error()})
+	if ReasonOf(err) != PeerGone {
+		lost = ""
+	}
+	w.tell(r, Replica{State: state, Reason: string(ReasonOf(err)), Message: err.Error(), Lost: lost})
 	<-ctx.Done() // Until the leader orders something else.
 	w.withdraw(r)
 }

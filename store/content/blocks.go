@@ -17,7 +17,8 @@ import (
 
 // Blocks is the content as blocks, for bitswap and its like: inner nodes out of
 // the database, leaves out of the files where they lie, those of running pulls
-// included.
+// included. A CID's codec is part of what is asked for: who may have the tree of a file
+// may not have its bytes by calling them one.
 type Blocks struct{ s *Store }
 
 var _ blockstore.Blockstore = (*Blocks)(nil)
@@ -34,7 +35,7 @@ func (b *Blocks) Get(_ context.Context, c cid.Cid) (blocks.Block, error) {
 	if !ok {
 		return nil, ipld.ErrNotFound{Cid: c}
 	}
-	data, err := b.s.block(d)
+	data, err := b.s.block(d, c.Type())
 	if err != nil {
 		if errors.Is(err, ErrFileChanged) {
 			return nil, &absentError{cid: c, cause: err}
@@ -47,16 +48,17 @@ func (b *Blocks) Get(_ context.Context, c cid.Cid) (blocks.Block, error) {
 	return blocks.NewBlockWithCid(data, c)
 }
 
-// block returns nil when there is none.
-func (s *Store) block(d digest) ([]byte, error) {
-	data, found, err := s.space.Get(keyNode(d))
-	if err != nil {
-		return nil, err
-	}
-	if found && (!s.opt.HashOnRead || sha256.Sum256(data) == d) {
+// block returns nil when there is none of that codec: inner nodes are dag-pb, leaves
+// raw.
+func (s *Store) block(d digest, codec uint64) ([]byte, error) {
+	if codec != cid.Raw {
+		data, found, err := s.space.Get(keyNode(d))
+		if err != nil || !found || codec != cid.DagProtobuf || s.opt.HashOnRead && sha256.Sum256(data) != d {
+			return nil, err
+		}
 		return data, nil
 	}
-	data, err = s.leafFromFiles(d, s.opt.HashOnRead)
+	data, err := s.leafFromFiles(d, s.opt.HashOnRead)
 	if data != nil {
 		return data, nil
 	}
@@ -202,11 +204,11 @@ func (b *Blocks) GetSize(ctx context.Context, c cid.Cid) (int, error) {
 	if !ok {
 		return -1, ipld.ErrNotFound{Cid: c}
 	}
-	list, err := b.s.placesOf(d)
-	if err != nil {
-		return -1, err
-	}
-	if !b.s.opt.HashOnRead {
+	if !b.s.opt.HashOnRead && c.Type() == cid.Raw {
+		list, err := b.s.placesOf(d)
+		if err != nil {
+			return -1, err
+		}
 		for _, p := range list {
 			if p.file.check() == nil {
 				return int(p.length), nil
@@ -242,7 +244,7 @@ func (b *Blocks) Put(_ context.Context, block blocks.Block) error {
 		return nil
 	}
 	if block.Cid().Type() != cid.DagProtobuf || len(data) > maxNode {
-		if have, err := b.s.block(d); err == nil && have != nil {
+		if have, err := b.s.block(d, block.Cid().Type()); err == nil && have != nil {
 			return nil
 		}
 		return fmt.Errorf("put %s: %w", block.Cid(), ErrNoPlace)

@@ -2,10 +2,15 @@ package content
 
 import (
 	"bytes"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/ipfs/boxo/ipld/merkledag"
 	"github.com/ipfs/boxo/ipld/unixfs"
+	"github.com/ipfs/go-cid"
+	ipld "github.com/ipfs/go-ipld-format"
+	"github.com/multiformats/go-multihash"
 	"pgregory.net/rapid"
 
 	"relay/store/content/leases"
@@ -198,4 +203,34 @@ func TestFileNames(t *testing.T) {
 			}
 		}
 	})
+}
+
+// Who asks for a block by another codec than its own gets nothing: a leaf is no tree.
+func TestACodecIsPartOfWhatIsAskedFor(t *testing.T) {
+	s := realStore(t)
+	data := randomBytes(1, 3*chunkSize)
+	path := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c, err := s.Add(t.Context(), []string{path}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum, err := multihash.Sum(data[chunkSize:2*chunkSize], multihash.SHA2_256, -1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, ask := range []cid.Cid{cid.NewCidV1(cid.DagProtobuf, sum), cid.NewCidV1(cid.DagCBOR, sum), cid.NewCidV1(cid.Raw, c.CID.Hash())} {
+		_, err := s.Blocks().Get(t.Context(), ask)
+		has, hasErr := s.Blocks().Has(t.Context(), ask)
+		if !ipld.IsNotFound(err) || has || hasErr != nil {
+			t.Errorf("%s: %v, has %v, %v", ask, err, has, hasErr)
+		}
+	}
+	for _, ask := range []cid.Cid{cid.NewCidV1(cid.Raw, sum), c.CID} {
+		if _, err := s.Blocks().Get(t.Context(), ask); err != nil {
+			t.Errorf("%s: %v", ask, err)
+		}
+	}
 }
