@@ -521,11 +521,7 @@ func TestGuardRequired(t *testing.T) {
 		}
 	}
 	// A shim that cannot make its network, as this one that says so.
-	guardProbe.Lock()
-	was, known := guardProbe.guard, guardProbe.known
-	guardProbe.known = false
-	guardProbe.Unlock()
-	defer func() { guardProbe.guard, guardProbe.known = was, known }()
+	forgetGuard(t)
 	shim := []string{"/bin/sh", "-c", `echo '{"failed":"the loopback device: operation not permitted"}'`}
 	g, err := guardFor(t.Context(), SandboxRequire, shim, false)
 	if !errors.Is(err, ErrSandbox) || g.OK || !strings.Contains(g.Text, "the loopback device: operation not permitted") {
