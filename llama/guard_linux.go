@@ -48,8 +48,8 @@ func newNetwork() (*network, error) {
 	return &network{shims: shims, conn: conn.(*net.UnixConn), turn: make(chan struct{}, 1)}, nil
 }
 
-// putIn has a shim start in the network. Root makes one as it is; others first have to
-// become root of a part of the system in which there is nothing, under their own
+// putIn has a shim start in the network. Root makes one as it is; others, and root
+// without a right that it takes, first have to become root of a part of the system in which there is nothing, under their own
 // user id, where the shim keeps the one right that it needs: to switch on the loopback
 // device.
 func (n *network) putIn(cmd *exec.Cmd) {
@@ -68,11 +68,13 @@ func (n *network) putIn(cmd *exec.Cmd) {
 	a.AmbientCaps = []uintptr{unix.CAP_NET_ADMIN}
 }
 
-// mayMakeNetworks says whether this process may make a network as it is.
+// mayMakeNetworks says whether this process may make a network as it is, and its
+// shim switch on the loopback device there.
 func mayMakeNetworks() bool {
+	const needed = 1<<unix.CAP_SYS_ADMIN | 1<<unix.CAP_NET_ADMIN
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var have [2]unix.CapUserData
-	return unix.Capget(&header, &have[0]) == nil && have[0].Effective&(1<<unix.CAP_SYS_ADMIN) != 0
+	return unix.Capget(&header, &have[0]) == nil && have[0].Effective&needed == needed
 }
 
 // started is called when the shim has its end.

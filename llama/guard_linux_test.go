@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"runtime"
 	"testing"
 	"time"
 
@@ -103,6 +104,32 @@ func TestNotStarted(t *testing.T) {
 		}
 	}
 	if err := notStarted(exec.ErrNotFound); errors.Is(err, errRefused) {
+		t.Error(err)
+	}
+}
+
+// Root without the right to switch on devices, as in many containers, makes a
+// network the way that others do.
+func TestGuardWithoutNetAdmin(t *testing.T) {
+	needGuard(t)
+	if os.Geteuid() != 0 {
+		t.Skip("only for root")
+	}
+	result := make(chan error)
+	go func() {
+		runtime.LockOSThread() // and ends with it, as what it gives up is gone for good
+		header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+		var have [2]unix.CapUserData
+		err := errors.Join(unix.Prctl(unix.PR_CAPBSET_DROP, unix.CAP_NET_ADMIN, 0, 0, 0), unix.Capget(&header, &have[0]))
+		for _, c := range []*uint32{&have[0].Effective, &have[0].Permitted, &have[0].Inheritable} {
+			*c &^= 1 << unix.CAP_NET_ADMIN
+		}
+		if err = errors.Join(err, unix.Capset(&header, &have[0])); err == nil {
+			err = tryGuard(t.Context(), nil)
+		}
+		result <- err
+	}()
+	if err := <-result; err != nil {
 		t.Error(err)
 	}
 }
