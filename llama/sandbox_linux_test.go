@@ -143,7 +143,7 @@ func TestSandbox(t *testing.T) {
 		"send a datagram by a pair", "signal relay", "signal relay by its thread", "signal relay by its group and thread", "queue a signal for relay",
 		"queue a signal for relay's thread", "signal relay by a descriptor", "have relay told of a socket", "have relay told of a socket by ioctl",
 		"limit relay", "take turns from relay", "schedule relay", "take turns on disks from relay", "share memory", "share a semaphore", "share a queue",
-		"read relay's command line", "read relay's status", "list all processes", "list relay's files", "list the kernel's own files"} {
+		"outlive its shim", "join relay's group", "read relay's command line", "read relay's status", "list all processes", "list relay's files", "list the kernel's own files"} {
 		if open[name] != "done" {
 			t.Errorf("without a sandbox, %s: %s", name, open[name])
 		}
@@ -326,6 +326,10 @@ func TestSyscallFilter(t *testing.T) {
 		{"a thread", auditArch, unix.SYS_CLONE, unix.CLONE_VM | unix.CLONE_THREAD | unix.CLONE_SIGHAND, 0, unix.SECCOMP_RET_ALLOW},
 		{"a network of its own", auditArch, unix.SYS_CLONE, unix.CLONE_NEWNET | unix.CLONE_VM, 0, refused(unix.EPERM)},
 		{"a thread, newer", auditArch, unix.SYS_CLONE3, 0, 0, refused(unix.ENOSYS)},
+		{"a session of its own", auditArch, unix.SYS_SETSID, 0, 0, refused(unix.EPERM)},
+		{"a group of its own", auditArch, unix.SYS_SETPGID, 0, 0, refused(unix.EPERM)},
+		{"to live on", auditArch, unix.SYS_PRCTL, unix.PR_SET_PDEATHSIG, 0, refused(unix.EPERM)},
+		{"a thread's name", auditArch, unix.SYS_PRCTL, unix.PR_SET_NAME, 0, unix.SECCOMP_RET_ALLOW},
 		{"its processors", auditArch, unix.SYS_SCHED_SETAFFINITY, 0, 8, unix.SECCOMP_RET_ALLOW},
 		{"another's processors", auditArch, unix.SYS_SCHED_SETAFFINITY, 1, 8, refused(0)},
 		{"its group's turns", auditArch, unix.SYS_SETPRIORITY, unix.PRIO_PGRP, 0, refused(unix.EPERM)},

@@ -23,7 +23,8 @@ func seccompWorks() bool {
 // can listen on one, and that is all. With tcp it leaves sockets of TCP in their
 // place, which it can connect: it reaches nothing that has a path then, such as
 // relay's control socket. It also takes away the calls by which a process gets at
-// other processes, at the kernel, or around Landlock. There is no way back.
+// other processes, at the kernel, or around Landlock, and out of the group that is
+// killed when it is to end. There is no way back.
 func restrictSyscalls(tcp bool) error {
 	if auditArch == 0 {
 		return fmt.Errorf("no filter for this processor")
@@ -131,6 +132,8 @@ func syscallFilter(pid uint32, tcp bool) []unix.SockFilter {
 	for _, call := range refusedCalls() {
 		at(call, refuse(unix.EPERM))
 	}
+	// It was told to die with the shim.
+	at(unix.SYS_PRCTL, load(arg0), jump(unix.BPF_JEQ, unix.PR_SET_PDEATHSIG, 0, 1), refuse(unix.EPERM), allow)
 	// Programs that can do without take "not implemented" better.
 	for _, call := range []uint32{unix.SYS_IO_URING_SETUP, unix.SYS_IO_URING_ENTER, unix.SYS_IO_URING_REGISTER, unix.SYS_CLONE3} {
 		at(call, refuse(unix.ENOSYS))
@@ -152,10 +155,12 @@ const (
 // refusedCalls are what no engine needs and an attacker would like: ways to
 // other sockets and processes, to memory and messages that processes share by
 // number or name, into the kernel, to files by other means than paths, and to
-// the owners and modes of files, which Landlock does not guard.
+// the owners and modes of files, which Landlock does not guard; and the ways out of
+// its group, which is killed when it is to end.
 func refusedCalls() []uint32 {
 	return append([]uint32{
 		unix.SYS_PTRACE, unix.SYS_PROCESS_VM_READV, unix.SYS_PROCESS_VM_WRITEV, unix.SYS_PIDFD_GETFD, unix.SYS_KCMP,
+		unix.SYS_SETSID, unix.SYS_SETPGID,
 		unix.SYS_PIDFD_SEND_SIGNAL, unix.SYS_PROCESS_MADVISE, unix.SYS_PROCESS_MRELEASE,
 		unix.SYS_SHMGET, unix.SYS_SHMAT, unix.SYS_SHMCTL, unix.SYS_SEMGET, unix.SYS_SEMCTL,
 		unix.SYS_MSGGET, unix.SYS_MSGSND, unix.SYS_MSGRCV, unix.SYS_MSGCTL, unix.SYS_MQ_OPEN, unix.SYS_MQ_UNLINK,
