@@ -209,6 +209,7 @@ func tryForbidden(args []string) int {
 	_, err = unix.ProcessVMReadv(f.Relay, []unix.Iovec{{}}, []unix.RemoteIovec{{}}, 0)
 	try("read relay's memory", err)
 	try("make a namespace", unix.Unshare(unix.CLONE_NEWUSER))
+	try("start a process", startIn(0))
 	try("start in a namespace", startIn(unix.CLONE_NEWUSER))
 	try("mount", unix.Mount("none", f.Box, "no-such-filesystem", 0, "")) // which would be ENODEV
 	_, _, errno = unix.Syscall(unix.SYS_BPF, 0, 0, 0)

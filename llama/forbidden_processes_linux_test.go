@@ -151,7 +151,7 @@ func ignoring(expected unix.Errno, err error) error {
 	return err
 }
 
-// startIn starts a process in new namespaces, which ends at once.
+// startIn starts a process, in new namespaces where flags say so, which ends at once.
 func startIn(flags uintptr) error {
 	pid, _, errno := unix.RawSyscall6(unix.SYS_CLONE, flags|uintptr(unix.SIGCHLD), 0, 0, 0, 0, 0)
 	if errno != 0 {

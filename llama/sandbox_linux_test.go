@@ -143,7 +143,7 @@ func TestSandbox(t *testing.T) {
 		"send a datagram by a pair", "signal relay", "signal relay by its thread", "signal relay by its group and thread", "queue a signal for relay",
 		"queue a signal for relay's thread", "signal relay by a descriptor", "have relay told of a socket", "have relay told of a socket by ioctl",
 		"limit relay", "take turns from relay", "schedule relay", "take turns on disks from relay", "share memory", "share a semaphore", "share a queue",
-		"outlive its shim", "join relay's group", "read relay's command line", "read relay's status", "list all processes", "list relay's files", "list the kernel's own files"} {
+		"start a process", "outlive its shim", "join relay's group", "read relay's command line", "read relay's status", "list all processes", "list relay's files", "list the kernel's own files"} {
 		if open[name] != "done" {
 			t.Errorf("without a sandbox, %s: %s", name, open[name])
 		}
@@ -324,6 +324,8 @@ func TestSyscallFilter(t *testing.T) {
 		{"a device", auditArch, unix.SYS_IOCTL, 3, 0xc020462a, unix.SECCOMP_RET_ALLOW},
 		{"a socket's owner", auditArch, unix.SYS_IOCTL, 3, sioSetOwn, refused(unix.EPERM)},
 		{"a thread", auditArch, unix.SYS_CLONE, unix.CLONE_VM | unix.CLONE_THREAD | unix.CLONE_SIGHAND, 0, unix.SECCOMP_RET_ALLOW},
+		{"a process", auditArch, unix.SYS_CLONE, uint32(unix.SIGCHLD), 0, refused(unix.EPERM)},
+		{"a process in its memory", auditArch, unix.SYS_CLONE, unix.CLONE_VM | unix.CLONE_VFORK, 0, refused(unix.EPERM)},
 		{"a network of its own", auditArch, unix.SYS_CLONE, unix.CLONE_NEWNET | unix.CLONE_VM, 0, refused(unix.EPERM)},
 		{"a thread, newer", auditArch, unix.SYS_CLONE3, 0, 0, refused(unix.ENOSYS)},
 		{"a session of its own", auditArch, unix.SYS_SETSID, 0, 0, refused(unix.EPERM)},

@@ -23,8 +23,8 @@ func seccompWorks() bool {
 // can listen on one, and that is all. With tcp it leaves sockets of TCP in their
 // place, which it can connect: it reaches nothing that has a path then, such as
 // relay's control socket. It also takes away the calls by which a process gets at
-// other processes, at the kernel, or around Landlock, and out of the group that is
-// killed when it is to end. There is no way back.
+// other processes, at the kernel, or around Landlock, starts some, or leaves the
+// group that is killed when it is to end. There is no way back.
 func restrictSyscalls(tcp bool) error {
 	if auditArch == 0 {
 		return fmt.Errorf("no filter for this processor")
@@ -104,7 +104,7 @@ func syscallFilter(pid uint32, tcp bool) []unix.SockFilter {
 		stream(unix.SYS_SOCKET)
 		at(unix.SYS_CONNECT, refuse(unix.EPERM))
 	}
-	// Signals: to itself, as abort sends one. A child's own are refused to it.
+	// Signals: to itself, as abort sends one.
 	for _, call := range []uint32{unix.SYS_KILL, unix.SYS_TKILL, unix.SYS_TGKILL, unix.SYS_RT_SIGQUEUEINFO, unix.SYS_RT_TGSIGQUEUEINFO} {
 		at(call, load(arg0), jump(unix.BPF_JEQ, pid, 0, 1), allow, refuse(unix.EPERM))
 	}
@@ -126,9 +126,11 @@ func syscallFilter(pid uint32, tcp bool) []unix.SockFilter {
 	// it is done.
 	at(unix.SYS_SCHED_SETAFFINITY, load(arg0), jump(unix.BPF_JEQ, 0, 1, 0), jump(unix.BPF_JEQ, pid, 0, 1), allow, refuse(0))
 
-	// New namespaces, in which it would have all capabilities again. The flags of
-	// clone3 are out of sight; libraries do without it.
-	at(unix.SYS_CLONE, load(arg0), jump(unix.BPF_JSET, newNamespace, 0, 1), refuse(unix.EPERM), allow)
+	// New threads, and no new processes: where relay and the shim are killed at once the
+	// kernel kills the engine, and nobody its children. Nor namespaces, in which it would
+	// have all capabilities again. The flags of clone3 are out of sight; libraries do
+	// without it.
+	at(unix.SYS_CLONE, load(arg0), jump(unix.BPF_JSET, newNamespace, 1, 0), jump(unix.BPF_JSET, unix.CLONE_THREAD, 1, 0), refuse(unix.EPERM), allow)
 	for _, call := range refusedCalls() {
 		at(call, refuse(unix.EPERM))
 	}
