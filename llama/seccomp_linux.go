@@ -21,8 +21,8 @@ func seccompWorks() bool {
 // restrictSyscalls leaves the calling thread, and what it becomes, only stream
 // sockets between processes of this machine, none of which it can connect: it
 // can listen on one, and that is all. With tcp it leaves sockets of TCP in their
-// place, which it can connect: it reaches nothing that has a path then, such as
-// relay's control socket. It also takes away the calls by which a process gets at
+// place, which it can connect to the ports that Landlock leaves it: it reaches
+// nothing that has a path then, such as relay's control socket. It also takes away the calls by which a process gets at
 // other processes, at the kernel, or around Landlock, starts some, or leaves the
 // group that is killed when it is to end. There is no way back.
 func restrictSyscalls(tcp bool) error {
@@ -45,7 +45,7 @@ func restrictSyscalls(tcp bool) error {
 // the other half of their register: it is not looked at.
 func syscallFilter(pid uint32, tcp bool) []unix.SockFilter {
 	// The offsets in struct seccomp_data.
-	const nr, arch, arg0, arg1, arg2 = 0, 4, 16, 24, 32
+	const nr, arch, arg0, arg1, arg2, arg3 = 0, 4, 16, 24, 32, 40
 	load := func(offset uint32) unix.SockFilter {
 		return unix.SockFilter{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: offset}
 	}
@@ -100,6 +100,12 @@ func syscallFilter(pid uint32, tcp bool) []unix.SockFilter {
 			allow,
 			refuse(unix.EACCES),
 		)
+		// TCP Fast Open connects as it sends, and Landlock is not asked.
+		for _, c := range []struct{ call, flags uint32 }{{unix.SYS_SENDTO, arg3}, {unix.SYS_SENDMSG, arg2}, {unix.SYS_SENDMMSG, arg3}} {
+			at(c.call, load(c.flags), jump(unix.BPF_JSET, unix.MSG_FASTOPEN, 0, 1), refuse(unix.EPERM), allow)
+		}
+		at(unix.SYS_SETSOCKOPT, load(arg1), jump(unix.BPF_JEQ, unix.IPPROTO_TCP, 0, 3),
+			load(arg2), jump(unix.BPF_JEQ, unix.TCP_FASTOPEN_CONNECT, 0, 1), refuse(unix.EPERM), allow)
 	} else {
 		stream(unix.SYS_SOCKET)
 		at(unix.SYS_CONNECT, refuse(unix.EPERM))
