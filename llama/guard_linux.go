@@ -49,9 +49,9 @@ func newNetwork() (*network, error) {
 }
 
 // putIn has a shim start in the network. Root makes one as it is; others, and root
-// without a right that it takes, first have to become root of a part of the system in which there is nothing, under their own
-// user id, where the shim keeps the one right that it needs: to switch on the loopback
-// device.
+// without a right that it takes, first have to become root of a part of the system in
+// which there is nothing, under their own user id, where the shim keeps the one right
+// that it needs: to switch on the loopback device.
 func (n *network) putIn(cmd *exec.Cmd) {
 	cmd.ExtraFiles = []*os.File{n.shims} // the first is guardFD
 	if cmd.SysProcAttr == nil {

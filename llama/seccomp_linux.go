@@ -22,9 +22,10 @@ func seccompWorks() bool {
 // sockets between processes of this machine, none of which it can connect: it
 // can listen on one, and that is all. With tcp it leaves sockets of TCP in their
 // place, which it can connect to the ports that Landlock leaves it: it reaches
-// nothing that has a path then, such as relay's control socket. It also takes away the calls by which a process gets at
-// other processes, at the kernel, or around Landlock, starts some, or leaves the
-// group that is killed when it is to end. There is no way back.
+// nothing that has a path then, such as relay's control socket. It also takes away
+// the calls by which a process gets at other processes, at the kernel, or around
+// Landlock, starts processes, or leaves the group that is killed when it is to end.
+// There is no way back.
 func restrictSyscalls(tcp bool) error {
 	if auditArch == 0 {
 		return fmt.Errorf("no filter for this processor")
