@@ -92,6 +92,15 @@ func tryForbidden(args []string) int {
 		if err == nil {
 			_ = c.Close()
 		}
+		for how, send := range map[string]func(fd int, to unix.Sockaddr) error{
+			"as it sends":           func(fd int, to unix.Sockaddr) error { return unix.Sendto(fd, []byte("x"), unix.MSG_FASTOPEN, to) },
+			"as it sends a message": func(fd int, to unix.Sockaddr) error { return unix.Sendmsg(fd, []byte("x"), nil, to, unix.MSG_FASTOPEN) },
+			"when it sends": func(fd int, _ unix.Sockaddr) error {
+				return unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_FASTOPEN_CONNECT, 1)
+			},
+		} {
+			try("connect to a port "+how, fastOpen(f.TCP, send))
+		}
 	}
 
 	// What a GPU's driver needs besides.
@@ -209,6 +218,7 @@ func tryForbidden(args []string) int {
 	_, err = unix.ProcessVMReadv(f.Relay, []unix.Iovec{{}}, []unix.RemoteIovec{{}}, 0)
 	try("read relay's memory", err)
 	try("make a namespace", unix.Unshare(unix.CLONE_NEWUSER))
+	try("start a process", startIn(0))
 	try("start in a namespace", startIn(unix.CLONE_NEWUSER))
 	try("mount", unix.Mount("none", f.Box, "no-such-filesystem", 0, "")) // which would be ENODEV
 	_, _, errno = unix.Syscall(unix.SYS_BPF, 0, 0, 0)
@@ -220,6 +230,19 @@ func tryForbidden(args []string) int {
 	}
 	try("dump core", err)
 	return boolCode(json.NewEncoder(os.Stdout).Encode(result) == nil)
+}
+
+// fastOpen sends from a socket that is not connected to an address of TCP.
+func fastOpen(address string, send func(fd int, to unix.Sockaddr) error) error {
+	to, err := net.ResolveTCPAddr("tcp4", address)
+	if err != nil {
+		return err
+	}
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)
+	if err != nil {
+		return err
+	}
+	return errors.Join(send(fd, &unix.SockaddrInet4{Port: to.Port, Addr: [4]byte(to.IP.To4())}), unix.Close(fd))
 }
 
 // heldFolder fails where no open descriptor holds the process's folder in /proc,

@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
-	"sync"
 	"time"
 )
 
@@ -22,11 +21,15 @@ type Guard struct {
 }
 
 // guardProbe is what ProbeGuard found out, once for this process.
-var guardProbe struct {
-	sync.Mutex
+var guardProbe = struct {
+	turn  chan struct{} // held by the one who looks or tries
 	known bool
 	guard Guard
-}
+}{turn: make(chan struct{}, 1)}
+
+// errRefused: this system does not let a program have a network of its own, which
+// does not change while relay runs.
+var errRefused = errors.New("this system does not let a program have a network of its own")
 
 // probeTime is how long the try of a guard may take.
 const probeTime = 10 * time.Second
@@ -34,11 +37,16 @@ const probeTime = 10 * time.Second
 // ProbeGuard says whether ports can be guarded here. Only a try tells, because some
 // systems let a program make a network of its own and then take the rights in it
 // away: the first call starts a shim in one, which ends at once; later calls
-// answer what that found. shim is as of Spec.Shim. Where ctx is over first, the
-// answer is no, and the next call tries again.
+// answer what that found. shim is as of Spec.Shim. Where ctx is over first, or the
+// try failed for want of time, memory or files, the answer is no, and the next call
+// tries again.
 func ProbeGuard(ctx context.Context, shim []string) Guard {
-	guardProbe.Lock()
-	defer guardProbe.Unlock()
+	select {
+	case guardProbe.turn <- struct{}{}:
+		defer func() { <-guardProbe.turn }()
+	case <-ctx.Done():
+		return Guard{Text: unguardedText(errors.New("whether they can be guarded was not found out in time"))}
+	}
 	if guardProbe.known {
 		return guardProbe.guard
 	}
@@ -49,7 +57,7 @@ func ProbeGuard(ctx context.Context, shim []string) Guard {
 	if err != nil {
 		g = Guard{Text: unguardedText(err)}
 	}
-	guardProbe.guard, guardProbe.known = g, err == nil || ctx.Err() == nil
+	guardProbe.guard, guardProbe.known = g, err == nil || errors.Is(err, errRefused)
 	return g
 }
 

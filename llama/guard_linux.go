@@ -48,10 +48,10 @@ func newNetwork() (*network, error) {
 	return &network{shims: shims, conn: conn.(*net.UnixConn), turn: make(chan struct{}, 1)}, nil
 }
 
-// putIn has a shim start in the network. Root makes one as it is; others first have to
-// become root of a part of the system in which there is nothing, under their own
-// user id, where the shim keeps the one right that it needs: to switch on the loopback
-// device.
+// putIn has a shim start in the network. Root makes one as it is; others, and root
+// without a right that it takes, first have to become root of a part of the system in
+// which there is nothing, under their own user id, where the shim keeps the one right
+// that it needs: to switch on the loopback device.
 func (n *network) putIn(cmd *exec.Cmd) {
 	cmd.ExtraFiles = []*os.File{n.shims} // the first is guardFD
 	if cmd.SysProcAttr == nil {
@@ -68,11 +68,13 @@ func (n *network) putIn(cmd *exec.Cmd) {
 	a.AmbientCaps = []uintptr{unix.CAP_NET_ADMIN}
 }
 
-// mayMakeNetworks says whether this process may make a network as it is.
+// mayMakeNetworks says whether this process may make a network as it is, and its
+// shim switch on the loopback device there.
 func mayMakeNetworks() bool {
+	const needed = 1<<unix.CAP_SYS_ADMIN | 1<<unix.CAP_NET_ADMIN
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var have [2]unix.CapUserData
-	return unix.Capget(&header, &have[0]) == nil && have[0].Effective&(1<<unix.CAP_SYS_ADMIN) != 0
+	return unix.Capget(&header, &have[0]) == nil && have[0].Effective&needed == needed
 }
 
 // started is called when the shim has its end.
@@ -84,7 +86,11 @@ func (n *network) close() { _ = errors.Join(n.shims.Close(), n.conn.Close()) }
 // listeners takes what the shim listens on: count sockets, in the order of the
 // ports that it was told. It is called once, before any dial.
 func (n *network) listeners(ctx context.Context, count int) (list []net.Listener, err error) {
-	fds, err := n.receive(ctx, 0)
+	if err := n.conn.SetReadDeadline(time.Time{}); err != nil {
+		return nil, err
+	}
+	defer context.AfterFunc(ctx, func() { _ = n.conn.SetReadDeadline(time.Unix(1, 0)) })()
+	fds, err := n.receive(0)
 	if err == nil && len(fds) != count {
 		err = fmt.Errorf("%w: its shim listens on %d ports instead of %d", ErrEngine, len(fds), count)
 	}
@@ -129,13 +135,13 @@ func (n *network) socket(ctx context.Context) (*os.File, error) {
 		return nil, context.Cause(ctx)
 	}
 	n.asked++
-	if err := n.conn.SetWriteDeadline(answerBy(ctx)); err != nil {
+	if err := n.conn.SetDeadline(answerBy(ctx)); err != nil {
 		return nil, err
 	}
 	if _, err := n.conn.Write(binary.BigEndian.AppendUint32(nil, n.asked)); err != nil {
 		return nil, err
 	}
-	fds, err := n.receive(ctx, n.asked)
+	fds, err := n.receive(n.asked)
 	if err != nil {
 		return nil, err
 	}
@@ -156,11 +162,8 @@ func answerBy(ctx context.Context) time.Time {
 }
 
 // receive waits for the answer to a question. Answers that came too late for others
-// before are dropped.
-func (n *network) receive(ctx context.Context, number uint32) ([]int, error) {
-	if err := n.conn.SetReadDeadline(answerBy(ctx)); err != nil {
-		return nil, err
-	}
+// before are dropped. The deadline is the caller's.
+func (n *network) receive(number uint32) ([]int, error) {
 	data, rights := make([]byte, 8), make([]byte, unix.CmsgSpace(4*maxRemotes))
 	for {
 		size, rightsSize, _, _, err := n.conn.ReadMsgUnix(data, rights)
@@ -238,9 +241,8 @@ func connect(ctx context.Context, f *os.File, port int) (net.Conn, error) {
 }
 
 // tryGuard starts a shim in a network, which connects to itself there and ends. The
-// error says why that does not work.
+// error says why that does not work: errRefused where it never will.
 func tryGuard(ctx context.Context, shim []string) error {
-	const refused = "this system does not let a program have a network of its own (%w)"
 	cmd, err := shimCommand(shim)
 	if err != nil {
 		return err
@@ -262,7 +264,7 @@ func tryGuard(ctx context.Context, shim []string) error {
 	err = cmd.Start()
 	n.started()
 	if err != nil {
-		return errors.Join(fmt.Errorf(refused, cause(err)), in.Close())
+		return errors.Join(notStarted(err), in.Close())
 	}
 	// It ends with its input, or is killed.
 	defer context.AfterFunc(ctx, func() { _ = killGroup(cmd.Process) })()
@@ -279,7 +281,7 @@ func tryGuard(ctx context.Context, shim []string) error {
 	_ = cmd.Wait() // what it said counts
 	var e event
 	if json.Unmarshal(out.Bytes(), &e) == nil && e.Failed != "" {
-		return fmt.Errorf(refused, errors.New(e.Failed))
+		return fmt.Errorf("%w (%s)", errRefused, e.Failed)
 	}
 	if err != nil {
 		return fmt.Errorf("a program in a network of its own cannot be reached (%w)", err)
@@ -287,11 +289,16 @@ func tryGuard(ctx context.Context, shim []string) error {
 	return nil
 }
 
-// cause is an error without the program that it was about.
-func cause(err error) error {
+// notStarted says why a shim in a network did not start: by errRefused where the
+// system said that it may not, and not that this once it could not.
+func notStarted(err error) error {
 	var errno syscall.Errno
 	if errors.As(err, &errno) {
-		return errno
+		err = errno // without the program that it was about
 	}
-	return err
+	switch errno {
+	case unix.EPERM, unix.EINVAL, unix.ENOSPC, unix.EUSERS: // the last two: none may be made
+		return fmt.Errorf("%w (%w)", errRefused, err)
+	}
+	return fmt.Errorf("a program in a network of its own cannot be started (%w)", err)
 }

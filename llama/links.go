@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"sync"
+	"time"
 )
 
 // maxLinks is how many connections an engine may open to its Remotes in all. It
@@ -63,17 +64,37 @@ func (l *links) serve(listeners []net.Listener, mayConnect func(net.Conn) error)
 	}
 	for i, listener := range l.listeners {
 		l.working.Go(func() {
-			for {
-				c, err := listener.Accept()
-				if err != nil {
-					if !errors.Is(err, net.ErrClosed) {
-						l.log.Warn("engine cannot reach an RPC server any more", "model", l.name, "remote", i, "err", err)
-					}
-					return
-				}
-				l.take(i, c, mayConnect)
-			}
+			l.accept(i, listener, mayConnect)
 		})
+	}
+}
+
+// acceptPause is how long to wait after a connection could not be taken: mostly
+// there are no files left for it, and it stays in line.
+const acceptPause = 100 * time.Millisecond
+
+// accept takes connections to one of Remotes until its listener is closed.
+func (l *links) accept(remote int, listener net.Listener, mayConnect func(net.Conn) error) {
+	for failed := false; ; {
+		c, err := listener.Accept()
+		switch {
+		case err == nil:
+			failed = false
+			l.take(remote, c, mayConnect)
+			continue
+		case errors.Is(err, net.ErrClosed):
+			return
+		case !failed: // said once
+			failed = true
+			l.log.Warn("engine cannot reach an RPC server now", "model", l.name, "remote", remote, "err", err)
+		}
+		again := time.NewTimer(acceptPause)
+		select {
+		case <-again.C:
+		case <-l.ctx.Done():
+			again.Stop()
+			return
+		}
 	}
 }
 

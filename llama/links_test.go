@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"net"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -37,5 +38,41 @@ func TestLinksClose(t *testing.T) {
 		t.Error("it waits for who waits for it")
 		_ = held.Close()
 		<-closed
+	}
+}
+
+// troubled is a listener that cannot take a connection at first.
+type troubled struct {
+	net.Listener
+	left int // how often
+}
+
+func (l *troubled) Accept() (net.Conn, error) {
+	if l.left > 0 {
+		l.left--
+		return nil, &net.OpError{Op: "accept", Net: "tcp", Err: syscall.EMFILE}
+	}
+	return l.Listener.Accept()
+}
+
+// An engine's connections are taken again when there are files for them.
+func TestLinksTroubled(t *testing.T) {
+	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	taken := make(chan struct{})
+	links := newLinks(Spec{Name: "m", Connected: func(context.Context, int, net.Conn) { close(taken) }}, slog.New(slog.DiscardHandler))
+	links.serve([]net.Listener{&troubled{l, 2}}, nil)
+	defer links.close()
+	c, err := net.Dial("tcp4", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	select {
+	case <-taken:
+	case <-time.After(10 * time.Second):
+		t.Error("it is never taken")
 	}
 }

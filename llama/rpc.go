@@ -32,7 +32,8 @@ type RPCSpec struct {
 	Tensors string
 	// RunDir is the process's own folder, as of Spec.RunDir. Required.
 	RunDir string
-	// CacheDir is as of Spec.CacheDir.
+	// CacheDir is as of Spec.CacheDir, but no engine's: whoever uses the server may
+	// write there, and an engine would run it. Without a GPU it is not used.
 	CacheDir string
 	// Sandbox defaults to SandboxAuto. SandboxRequire also requires the guard.
 	Sandbox SandboxMode
@@ -146,6 +147,10 @@ func lateRPC(ctx context.Context, name string, err error) error {
 
 // launchRPC prepares the folders and starts shim and server.
 func (e Engine) launchRPC(ctx context.Context, s RPCSpec) (*Process, error) {
+	gpu := slices.ContainsFunc(s.Devices, func(d string) bool { return d != HostID })
+	if !gpu {
+		s.CacheDir = ""
+	}
 	box, cache, err := makeFolders(s.RunDir, s.CacheDir)
 	if err != nil {
 		return nil, err
@@ -173,7 +178,6 @@ func (e Engine) launchRPC(ctx context.Context, s RPCSpec) (*Process, error) {
 	} else if at.port, err = freePort(); err != nil {
 		return nil, err
 	}
-	gpu := slices.ContainsFunc(s.Devices, func(d string) bool { return d != HostID })
 	o := order{
 		Args: s.arguments(at.port), IfReadOnly: []string{"--cache"}, Env: withModelEnv(env, s.Env), Dir: box,
 		Policy: policy{

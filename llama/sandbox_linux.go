@@ -45,7 +45,7 @@ func describeSandbox(abi int, seccomp bool, p policy) SandboxStatus {
 	case s.Full():
 		s.Text = fmt.Sprintf("engines read only their own files, open no connections and reach no other program (Landlock %d, seccomp)", abi)
 	case s.Files && port && seccomp:
-		s.Text = fmt.Sprintf("engines read only their own files and reach no other program but by their ports (Landlock %d, seccomp)", abi)
+		s.Text = fmt.Sprintf("engines read only their own files and reach no other program but by their ports (Landlock %d, seccomp), and can listen on more that the kernel chooses", abi)
 	case s.Files && port:
 		s.Text = fmt.Sprintf("engines read only their own files (Landlock %d) and listen on one port, but can %s", abi, others)
 	case s.Files:

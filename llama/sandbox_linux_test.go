@@ -98,25 +98,28 @@ func TestSandbox(t *testing.T) {
 	}
 	// With a port instead of a socket it reaches the ports that it may, and nothing
 	// that has a path.
-	t.Run("on a port", func(t *testing.T) {
-		got := inShim(t, f, policy{
-			Mode: SandboxRequire, Program: self, Read: []string{f.Model}, Write: []string{f.Notes, f.Box}, ReadOnly: f.Tensors,
-			Port: f.Port, Connect: []int{f.Remote}, Guarded: true,
-		})
-		for name, may := range map[string]bool{
-			"ok: listen on its socket": false, "ok: remove its socket": false, "open a TCP socket": true, "port: listen on its port": true, "port: connect to its server": true,
-		} {
-			if result := got[name]; (result == "done") != may {
-				t.Errorf("%s: %s", name, result)
+	for _, guarded := range []bool{true, false} {
+		t.Run(fmt.Sprintf("on a port, guarded=%v", guarded), func(t *testing.T) {
+			p := policy{
+				Mode: SandboxRequire, Program: self, Read: []string{f.Model}, Write: []string{f.Notes, f.Box}, ReadOnly: f.Tensors,
+				Port: f.Port, Connect: []int{f.Remote}, Guarded: guarded,
 			}
-			delete(got, name)
-		}
-		if result := got["connect a pair to relay's control socket"]; !strings.Contains(result, "already connected") {
-			t.Errorf("a pair's socket: %s", result)
-		}
-		delete(got, "connect a pair to relay's control socket")
-		checkRefused(t, got, false)
-	})
+			got := inShim(t, f, p)
+			for name, may := range map[string]bool{
+				"ok: listen on its socket": false, "ok: remove its socket": false, "open a TCP socket": true, "port: listen on its port": true, "port: connect to its server": true,
+			} {
+				if result := got[name]; (result == "done") != may {
+					t.Errorf("%s: %s", name, result)
+				}
+				delete(got, name)
+			}
+			if result := got["connect a pair to relay's control socket"]; !strings.Contains(result, "already connected") {
+				t.Errorf("a pair's socket: %s", result)
+			}
+			delete(got, "connect a pair to relay's control socket")
+			checkRefused(t, got, false)
+		})
+	}
 	// The filter refuses what reaches other processes also where Landlock does not.
 	filtered := f
 	filtered.Filtered = true
@@ -143,7 +146,7 @@ func TestSandbox(t *testing.T) {
 		"send a datagram by a pair", "signal relay", "signal relay by its thread", "signal relay by its group and thread", "queue a signal for relay",
 		"queue a signal for relay's thread", "signal relay by a descriptor", "have relay told of a socket", "have relay told of a socket by ioctl",
 		"limit relay", "take turns from relay", "schedule relay", "take turns on disks from relay", "share memory", "share a semaphore", "share a queue",
-		"read relay's command line", "read relay's status", "list all processes", "list relay's files", "list the kernel's own files"} {
+		"start a process", "outlive its shim", "join relay's group", "read relay's command line", "read relay's status", "list all processes", "list relay's files", "list the kernel's own files"} {
 		if open[name] != "done" {
 			t.Errorf("without a sandbox, %s: %s", name, open[name])
 		}
@@ -267,24 +270,32 @@ func TestSyscallFilterTCP(t *testing.T) {
 	vm := filterVM(t, 4711, true)
 	refused := func(e unix.Errno) uint32 { return unix.SECCOMP_RET_ERRNO | uint32(e) }
 	for _, c := range []struct {
-		name        string
-		nr, a, b, c uint32
-		want        uint32
+		name           string
+		nr, a, b, c, d uint32
+		want           uint32
 	}{
-		{"tcp", unix.SYS_SOCKET, unix.AF_INET, unix.SOCK_STREAM, 0, unix.SECCOMP_RET_ALLOW},
-		{"tcp by name, flags", unix.SYS_SOCKET, unix.AF_INET, unix.SOCK_STREAM | unix.SOCK_CLOEXEC, unix.IPPROTO_TCP, unix.SECCOMP_RET_ALLOW},
-		{"mptcp", unix.SYS_SOCKET, unix.AF_INET, unix.SOCK_STREAM, unix.IPPROTO_MPTCP, refused(unix.EACCES)},
-		{"udp", unix.SYS_SOCKET, unix.AF_INET, unix.SOCK_DGRAM, 0, refused(unix.EACCES)},
-		{"inet6", unix.SYS_SOCKET, unix.AF_INET6, unix.SOCK_STREAM, 0, refused(unix.EACCES)},
-		{"unix stream", unix.SYS_SOCKET, unix.AF_UNIX, unix.SOCK_STREAM, 0, refused(unix.EACCES)},
-		{"unix pair", unix.SYS_SOCKETPAIR, unix.AF_UNIX, unix.SOCK_STREAM, 0, unix.SECCOMP_RET_ALLOW},
-		{"unix datagram pair", unix.SYS_SOCKETPAIR, unix.AF_UNIX, unix.SOCK_DGRAM, 0, refused(unix.EACCES)},
-		{"connect", unix.SYS_CONNECT, 0, 0, 0, unix.SECCOMP_RET_ALLOW},
-		{"setns", unix.SYS_SETNS, 0, 0, 0, refused(unix.EPERM)},
-		{"another's thread", unix.SYS_TGKILL, 4712, 4712, 0, refused(unix.EPERM)},
+		{"tcp", unix.SYS_SOCKET, unix.AF_INET, unix.SOCK_STREAM, 0, 0, unix.SECCOMP_RET_ALLOW},
+		{"tcp by name, flags", unix.SYS_SOCKET, unix.AF_INET, unix.SOCK_STREAM | unix.SOCK_CLOEXEC, unix.IPPROTO_TCP, 0, unix.SECCOMP_RET_ALLOW},
+		{"mptcp", unix.SYS_SOCKET, unix.AF_INET, unix.SOCK_STREAM, unix.IPPROTO_MPTCP, 0, refused(unix.EACCES)},
+		{"udp", unix.SYS_SOCKET, unix.AF_INET, unix.SOCK_DGRAM, 0, 0, refused(unix.EACCES)},
+		{"inet6", unix.SYS_SOCKET, unix.AF_INET6, unix.SOCK_STREAM, 0, 0, refused(unix.EACCES)},
+		{"unix stream", unix.SYS_SOCKET, unix.AF_UNIX, unix.SOCK_STREAM, 0, 0, refused(unix.EACCES)},
+		{"unix pair", unix.SYS_SOCKETPAIR, unix.AF_UNIX, unix.SOCK_STREAM, 0, 0, unix.SECCOMP_RET_ALLOW},
+		{"unix datagram pair", unix.SYS_SOCKETPAIR, unix.AF_UNIX, unix.SOCK_DGRAM, 0, 0, refused(unix.EACCES)},
+		{"send", unix.SYS_SENDTO, 3, 0, 1, unix.MSG_NOSIGNAL, unix.SECCOMP_RET_ALLOW},
+		{"send to whom it is not connected to", unix.SYS_SENDTO, 3, 0, 1, unix.MSG_NOSIGNAL | unix.MSG_FASTOPEN, refused(unix.EPERM)},
+		{"send a message", unix.SYS_SENDMSG, 3, 0, unix.MSG_NOSIGNAL, unix.MSG_FASTOPEN, unix.SECCOMP_RET_ALLOW},
+		{"send a message to whom it is not connected to", unix.SYS_SENDMSG, 3, 0, unix.MSG_FASTOPEN, 0, refused(unix.EPERM)},
+		{"send messages to whom it is not connected to", unix.SYS_SENDMMSG, 3, 0, 1, unix.MSG_FASTOPEN, refused(unix.EPERM)},
+		{"connect later", unix.SYS_SETSOCKOPT, 3, unix.IPPROTO_TCP, unix.TCP_FASTOPEN_CONNECT, 0, refused(unix.EPERM)},
+		{"send small packets", unix.SYS_SETSOCKOPT, 3, unix.IPPROTO_TCP, unix.TCP_NODELAY, 0, unix.SECCOMP_RET_ALLOW},
+		{"an option of sockets by the same number", unix.SYS_SETSOCKOPT, 3, unix.SOL_SOCKET, unix.TCP_FASTOPEN_CONNECT, 0, unix.SECCOMP_RET_ALLOW},
+		{"connect", unix.SYS_CONNECT, 0, 0, 0, 0, unix.SECCOMP_RET_ALLOW},
+		{"setns", unix.SYS_SETNS, 0, 0, 0, 0, refused(unix.EPERM)},
+		{"another's thread", unix.SYS_TGKILL, 4712, 4712, 0, 0, refused(unix.EPERM)},
 	} {
 		data := make([]byte, 64)
-		for offset, v := range map[int]uint32{0: c.nr, 4: auditArch, 16: c.a, 24: c.b, 32: c.c} {
+		for offset, v := range map[int]uint32{0: c.nr, 4: auditArch, 16: c.a, 24: c.b, 32: c.c, 40: c.d} {
 			binary.BigEndian.PutUint32(data[offset:], v) // as this VM reads it
 		}
 		if got, err := vm.Run(data); err != nil || uint32(got) != c.want {
@@ -324,8 +335,14 @@ func TestSyscallFilter(t *testing.T) {
 		{"a device", auditArch, unix.SYS_IOCTL, 3, 0xc020462a, unix.SECCOMP_RET_ALLOW},
 		{"a socket's owner", auditArch, unix.SYS_IOCTL, 3, sioSetOwn, refused(unix.EPERM)},
 		{"a thread", auditArch, unix.SYS_CLONE, unix.CLONE_VM | unix.CLONE_THREAD | unix.CLONE_SIGHAND, 0, unix.SECCOMP_RET_ALLOW},
+		{"a process", auditArch, unix.SYS_CLONE, uint32(unix.SIGCHLD), 0, refused(unix.EPERM)},
+		{"a process in its memory", auditArch, unix.SYS_CLONE, unix.CLONE_VM | unix.CLONE_VFORK, 0, refused(unix.EPERM)},
 		{"a network of its own", auditArch, unix.SYS_CLONE, unix.CLONE_NEWNET | unix.CLONE_VM, 0, refused(unix.EPERM)},
 		{"a thread, newer", auditArch, unix.SYS_CLONE3, 0, 0, refused(unix.ENOSYS)},
+		{"a session of its own", auditArch, unix.SYS_SETSID, 0, 0, refused(unix.EPERM)},
+		{"a group of its own", auditArch, unix.SYS_SETPGID, 0, 0, refused(unix.EPERM)},
+		{"to live on", auditArch, unix.SYS_PRCTL, unix.PR_SET_PDEATHSIG, 0, refused(unix.EPERM)},
+		{"a thread's name", auditArch, unix.SYS_PRCTL, unix.PR_SET_NAME, 0, unix.SECCOMP_RET_ALLOW},
 		{"its processors", auditArch, unix.SYS_SCHED_SETAFFINITY, 0, 8, unix.SECCOMP_RET_ALLOW},
 		{"another's processors", auditArch, unix.SYS_SCHED_SETAFFINITY, 1, 8, refused(0)},
 		{"its group's turns", auditArch, unix.SYS_SETPRIORITY, unix.PRIO_PGRP, 0, refused(unix.EPERM)},
@@ -371,7 +388,7 @@ func TestDescribeSandbox(t *testing.T) {
 		{0, true, 0, false, true, false, "no Landlock", "none"},
 		{0, false, 0, false, false, false, "this user's rights", "none"},
 		{2, false, 0, false, false, false, "this user's rights", "none"},
-		{7, true, 1234, true, false, true, "by their ports (Landlock 7, seccomp)", "but can"},
+		{7, true, 1234, true, false, true, "by their ports (Landlock 7, seccomp), and can listen on more", "but can"},
 	} {
 		s := describeSandbox(c.abi, c.seccomp, policy{Port: c.port})
 		if s.Files != c.files || s.Network != c.network || s.Processes != c.processes || s.Full() != (c.files && c.network && c.processes) ||

@@ -21,9 +21,11 @@ func seccompWorks() bool {
 // restrictSyscalls leaves the calling thread, and what it becomes, only stream
 // sockets between processes of this machine, none of which it can connect: it
 // can listen on one, and that is all. With tcp it leaves sockets of TCP in their
-// place, which it can connect: it reaches nothing that has a path then, such as
-// relay's control socket. It also takes away the calls by which a process gets at
-// other processes, at the kernel, or around Landlock. There is no way back.
+// place, which it can connect to the ports that Landlock leaves it: it reaches
+// nothing that has a path then, such as relay's control socket. It also takes away
+// the calls by which a process gets at other processes, at the kernel, or around
+// Landlock, starts processes, or leaves the group that is killed when it is to end.
+// There is no way back.
 func restrictSyscalls(tcp bool) error {
 	if auditArch == 0 {
 		return fmt.Errorf("no filter for this processor")
@@ -44,7 +46,7 @@ func restrictSyscalls(tcp bool) error {
 // the other half of their register: it is not looked at.
 func syscallFilter(pid uint32, tcp bool) []unix.SockFilter {
 	// The offsets in struct seccomp_data.
-	const nr, arch, arg0, arg1, arg2 = 0, 4, 16, 24, 32
+	const nr, arch, arg0, arg1, arg2, arg3 = 0, 4, 16, 24, 32, 40
 	load := func(offset uint32) unix.SockFilter {
 		return unix.SockFilter{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: offset}
 	}
@@ -99,11 +101,17 @@ func syscallFilter(pid uint32, tcp bool) []unix.SockFilter {
 			allow,
 			refuse(unix.EACCES),
 		)
+		// TCP Fast Open connects as it sends, and Landlock is not asked.
+		for _, c := range []struct{ call, flags uint32 }{{unix.SYS_SENDTO, arg3}, {unix.SYS_SENDMSG, arg2}, {unix.SYS_SENDMMSG, arg3}} {
+			at(c.call, load(c.flags), jump(unix.BPF_JSET, unix.MSG_FASTOPEN, 0, 1), refuse(unix.EPERM), allow)
+		}
+		at(unix.SYS_SETSOCKOPT, load(arg1), jump(unix.BPF_JEQ, unix.IPPROTO_TCP, 0, 3),
+			load(arg2), jump(unix.BPF_JEQ, unix.TCP_FASTOPEN_CONNECT, 0, 1), refuse(unix.EPERM), allow)
 	} else {
 		stream(unix.SYS_SOCKET)
 		at(unix.SYS_CONNECT, refuse(unix.EPERM))
 	}
-	// Signals: to itself, as abort sends one. A child's own are refused to it.
+	// Signals: to itself, as abort sends one.
 	for _, call := range []uint32{unix.SYS_KILL, unix.SYS_TKILL, unix.SYS_TGKILL, unix.SYS_RT_SIGQUEUEINFO, unix.SYS_RT_TGSIGQUEUEINFO} {
 		at(call, load(arg0), jump(unix.BPF_JEQ, pid, 0, 1), allow, refuse(unix.EPERM))
 	}
@@ -125,12 +133,16 @@ func syscallFilter(pid uint32, tcp bool) []unix.SockFilter {
 	// it is done.
 	at(unix.SYS_SCHED_SETAFFINITY, load(arg0), jump(unix.BPF_JEQ, 0, 1, 0), jump(unix.BPF_JEQ, pid, 0, 1), allow, refuse(0))
 
-	// New namespaces, in which it would have all capabilities again. The flags of
-	// clone3 are out of sight; libraries do without it.
-	at(unix.SYS_CLONE, load(arg0), jump(unix.BPF_JSET, newNamespace, 0, 1), refuse(unix.EPERM), allow)
+	// New threads, and no new processes: where relay and the shim are killed at once the
+	// kernel kills the engine, and nobody its children. Nor namespaces, in which it would
+	// have all capabilities again. The flags of clone3 are out of sight; libraries do
+	// without it.
+	at(unix.SYS_CLONE, load(arg0), jump(unix.BPF_JSET, newNamespace, 1, 0), jump(unix.BPF_JSET, unix.CLONE_THREAD, 1, 0), refuse(unix.EPERM), allow)
 	for _, call := range refusedCalls() {
 		at(call, refuse(unix.EPERM))
 	}
+	// It was told to die with the shim.
+	at(unix.SYS_PRCTL, load(arg0), jump(unix.BPF_JEQ, unix.PR_SET_PDEATHSIG, 0, 1), refuse(unix.EPERM), allow)
 	// Programs that can do without take "not implemented" better.
 	for _, call := range []uint32{unix.SYS_IO_URING_SETUP, unix.SYS_IO_URING_ENTER, unix.SYS_IO_URING_REGISTER, unix.SYS_CLONE3} {
 		at(call, refuse(unix.ENOSYS))
@@ -152,10 +164,12 @@ const (
 // refusedCalls are what no engine needs and an attacker would like: ways to
 // other sockets and processes, to memory and messages that processes share by
 // number or name, into the kernel, to files by other means than paths, and to
-// the owners and modes of files, which Landlock does not guard.
+// the owners and modes of files, which Landlock does not guard; and the ways out of
+// its group, which is killed when it is to end.
 func refusedCalls() []uint32 {
 	return append([]uint32{
 		unix.SYS_PTRACE, unix.SYS_PROCESS_VM_READV, unix.SYS_PROCESS_VM_WRITEV, unix.SYS_PIDFD_GETFD, unix.SYS_KCMP,
+		unix.SYS_SETSID, unix.SYS_SETPGID,
 		unix.SYS_PIDFD_SEND_SIGNAL, unix.SYS_PROCESS_MADVISE, unix.SYS_PROCESS_MRELEASE,
 		unix.SYS_SHMGET, unix.SYS_SHMAT, unix.SYS_SHMCTL, unix.SYS_SEMGET, unix.SYS_SEMCTL,
 		unix.SYS_MSGGET, unix.SYS_MSGSND, unix.SYS_MSGRCV, unix.SYS_MSGCTL, unix.SYS_MQ_OPEN, unix.SYS_MQ_UNLINK,

@@ -12,5 +12,5 @@ const (
 // refusedHere are calls that not every processor's table has.
 func refusedHere() []uint32 {
 	return []uint32{unix.SYS_CHMOD, unix.SYS_CHOWN, unix.SYS_LCHOWN, unix.SYS_KEXEC_FILE_LOAD, unix.SYS_IOPL, unix.SYS_IOPERM,
-		unix.SYS_SEMOP, unix.SYS_SEMTIMEDOP}
+		unix.SYS_SEMOP, unix.SYS_SEMTIMEDOP, unix.SYS_FORK, unix.SYS_VFORK}
 }

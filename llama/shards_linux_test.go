@@ -509,6 +509,32 @@ func TestRPCFails(t *testing.T) {
 	}
 }
 
+// A server writes compiled kernels to the folder for them only where it has a GPU.
+func TestRPCKernels(t *testing.T) {
+	e := engine(t)
+	for _, c := range []struct {
+		devices []string
+		want    bool
+	}{{nil, false}, {[]string{HostID}, false}, {[]string{"CUDA0"}, true}, {[]string{"CUDA0", HostID}, true}} {
+		dir := t.TempDir()
+		kernels, told := filepath.Join(dir, "kernels"), filepath.Join(dir, "order")
+		shim := []string{"/bin/sh", "-c", `read -r order; printf %s "$order" > ` + told} // and ends
+		s := RPCSpec{Name: "worker", RunDir: filepath.Join(dir, "run"), CacheDir: kernels, Devices: c.devices, Shim: shim, unguarded: true}
+		if r, err := e.StartRPC(t.Context(), s); !errors.Is(err, ErrEngine) {
+			t.Fatalf("%v %v", r, err)
+		}
+		var o order
+		if err := json.Unmarshal([]byte(read(t, told)), &o); err != nil {
+			t.Fatal(err)
+		}
+		_, err := os.Stat(kernels)
+		made := err == nil
+		if may := slices.Contains(o.Policy.Write, kernels); may != c.want || made != c.want || slices.Contains(o.Env, "XDG_CACHE_HOME="+kernels) != c.want {
+			t.Errorf("%v: made %v, may write there %v: %v", c.devices, made, may, o.Env)
+		}
+	}
+}
+
 // What is wrong is said before anything is started.
 func TestGuardRequired(t *testing.T) {
 	for _, c := range []struct {
@@ -521,11 +547,7 @@ func TestGuardRequired(t *testing.T) {
 		}
 	}
 	// A shim that cannot make its network, as this one that says so.
-	guardProbe.Lock()
-	was, known := guardProbe.guard, guardProbe.known
-	guardProbe.known = false
-	guardProbe.Unlock()
-	defer func() { guardProbe.guard, guardProbe.known = was, known }()
+	forgetGuard(t)
 	shim := []string{"/bin/sh", "-c", `echo '{"failed":"the loopback device: operation not permitted"}'`}
 	g, err := guardFor(t.Context(), SandboxRequire, shim, false)
 	if !errors.Is(err, ErrSandbox) || g.OK || !strings.Contains(g.Text, "the loopback device: operation not permitted") {

@@ -21,10 +21,11 @@ import (
 type LlamaEngine struct {
 	// Found is the build.
 	Found llama.Engine
-	// RunDir holds a folder for each process, CacheDir what GPUs keep compiled.
-	RunDir, CacheDir string
-	Sandbox          llama.SandboxMode
-	Log              *slog.Logger
+	// RunDir holds a folder for each process, CacheDir what GPUs keep compiled, and
+	// ShareCacheDir the same for rpc-servers: their coordinators can write there.
+	RunDir, CacheDir, ShareCacheDir string
+	Sandbox                         llama.SandboxMode
+	Log                             *slog.Logger
 
 	listing llama.Listing // As it was last asked for.
 }
@@ -108,7 +109,7 @@ func (e *LlamaEngine) StartShare(ctx context.Context, l ShareLaunch) (ShareProce
 	}
 	spec := llama.RPCSpec{
 		Name: l.UID, Threads: l.Threads, Tensors: l.Tensors, Env: l.Env, Started: l.Started,
-		RunDir: filepath.Join(e.RunDir, l.UID+"-share"), CacheDir: e.CacheDir, Sandbox: e.Sandbox, Logger: e.Log,
+		RunDir: filepath.Join(e.RunDir, l.UID+"-share"), CacheDir: e.ShareCacheDir, Sandbox: e.Sandbox, Logger: e.Log,
 	}
 	for _, p := range l.Parts {
 		if p.Layers > 0 {

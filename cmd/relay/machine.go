@@ -197,9 +197,10 @@ func meshSpace(id membership.MeshID) string      { return "mesh/" + string(id) }
 func schedulerSpace(id membership.MeshID) string { return "scheduler/" + string(id) }
 
 // enginesDir holds a folder for each engine that runs, kernelsDir what GPUs keep
-// compiled.
-func (m *machine) enginesDir() string { return filepath.Join(m.tree.Run(), "engines") }
-func (m *machine) kernelsDir() string { return filepath.Join(m.tree.Run(), "kernels") }
+// compiled, shareKernelsDir that of rpc-servers.
+func (m *machine) enginesDir() string      { return filepath.Join(m.tree.Run(), "engines") }
+func (m *machine) kernelsDir() string      { return filepath.Join(m.tree.Run(), "kernels") }
+func (m *machine) shareKernelsDir() string { return filepath.Join(m.tree.Run(), "kernels-rpc") }
 
 // recordSpace is where the records of one mesh are kept.
 func (m *machine) recordSpace(id membership.MeshID) record.Storage {

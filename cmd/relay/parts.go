@@ -127,7 +127,7 @@ func (m *machine) findEngine(ctx context.Context) (scheduler.Engine, string) {
 	}
 	m.log.Info("engine", "build", found.String(), "from", string(found.Source))
 	return &scheduler.LlamaEngine{
-		Found: found, RunDir: m.enginesDir(), CacheDir: m.kernelsDir(),
+		Found: found, RunDir: m.enginesDir(), CacheDir: m.kernelsDir(), ShareCacheDir: m.shareKernelsDir(),
 		Sandbox: llama.SandboxMode(m.Sandbox), Log: m.log.With("part", "engine"),
 	}, ""
 }

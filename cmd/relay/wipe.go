@@ -91,7 +91,7 @@ func (m *machine) keysOf(id membership.MeshID) []string {
 func (m *machine) erase(id membership.MeshID) (text string, err error) {
 	done, err := m.content.Erase()
 	errs := []error{err}
-	for _, dir := range []string{m.enginesDir(), m.kernelsDir(), m.tree.RPC()} {
+	for _, dir := range []string{m.enginesDir(), m.kernelsDir(), m.shareKernelsDir(), m.tree.RPC()} {
 		errs = append(errs, os.RemoveAll(dir))
 	}
 	errs = append(errs, m.eraseLogs(), m.tree.Create()) // The folders, empty.

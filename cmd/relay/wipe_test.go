@@ -65,7 +65,7 @@ func fill(t *testing.T, m *machine, dir string) (pulled, own string) {
 	if _, err := m.content.Add(t.Context(), []string{own}, nil); err != nil {
 		t.Fatal(err)
 	}
-	for _, path := range []string{m.enginesDir() + "/x/log", m.kernelsDir() + "/k", m.tree.RPC() + "/t", m.tree.Log() + "/relay.log", m.tree.Log() + "/relay.log.1"} {
+	for _, path := range []string{m.enginesDir() + "/x/log", m.kernelsDir() + "/k", m.shareKernelsDir() + "/k", m.tree.RPC() + "/t", m.tree.Log() + "/relay.log", m.tree.Log() + "/relay.log.1"} {
 		write(path, "left behind")
 	}
 	return got.Path, own
@@ -74,7 +74,7 @@ func fill(t *testing.T, m *machine, dir string) (pulled, own string) {
 // checkWiped holds a machine to what is to be left of it.
 func checkWiped(t *testing.T, m *machine, id membership.MeshID, pulled, own string) {
 	t.Helper()
-	for _, path := range []string{pulled, m.enginesDir(), m.kernelsDir(), m.tree.RPC() + "/t", m.tree.Log() + "/relay.log.1"} {
+	for _, path := range []string{pulled, m.enginesDir(), m.kernelsDir(), m.shareKernelsDir(), m.tree.RPC() + "/t", m.tree.Log() + "/relay.log.1"} {
 		if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("%s is still there: %v", path, err)
 		}
