@@ -18,6 +18,7 @@ import (
 	"github.com/libp2p/go-libp2p/p2p/net/swarm"
 
 	"relay/p2p/membership"
+	"relay/p2p/tunnel"
 )
 
 var testCall = ShardCall{UID: "a model", Group: "a group", Epoch: 3, Rank: 1}
@@ -435,6 +436,39 @@ func TestFrozenFarEnd(t *testing.T) {
 				nothingStands(t, attic, den)
 			})
 		}
+	}
+}
+
+// TestCoordinatorClosesBothEnds: a tunnel of the coordinator in which neither engine
+// takes anything ends at once when it closes both connections.
+func TestCoordinatorClosesBothEnds(t *testing.T) {
+	for _, transport := range bothTransports {
+		t.Run(transport, func(t *testing.T) {
+			e, near := newEngine(t), newEngine(t)
+			attic, den := shardPair(t, transport, e.accept)
+			c := open(t, den, attic)
+			far := e.next(t)
+			left, err := net.Dial("tcp", near.Addr().String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer left.Close()
+			engine := near.next(t)
+			done := make(chan error, 1)
+			go func() { done <- tunnel.Join(left, c, nil) }()
+			for _, from := range []net.Conn{engine, far} {
+				_ = from.SetWriteDeadline(time.Now().Add(time.Second))
+				if _, err := from.Write(make([]byte, 64<<20)); !isTimeout(err) {
+					t.Fatalf("not full: %v", err)
+				}
+			}
+			_, _ = left.Close(), c.Close()
+			select {
+			case <-done:
+			case <-time.After(time.Second):
+				t.Error("it goes on")
+			}
+		})
 	}
 }
 
