@@ -62,8 +62,14 @@ var (
 // handle answers a stream on a link.
 func (h *shards) handle(s network.Stream) { h.serve(streamConn{s}, s.Conn().RemotePeer()) }
 
-// take answers a stream that has a connection of its own.
+// take answers a stream that has a connection of its own. That of a stranger ends
+// before anything is begun for it: of those there are as many as somebody likes.
 func (h *shards) take(s *single) {
+	if !h.n.isMember(s.RemotePeer()) {
+		h.n.log.Debug("connection of a stranger refused", "peer", short(s.RemotePeer()), "protocol", ProtocolShard)
+		_ = s.Reset()
+		return
+	}
 	if !h.n.work.begin() {
 		_ = s.Reset()
 		return

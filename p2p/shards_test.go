@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -257,10 +259,15 @@ func TestWhoOpensShardStreams(t *testing.T) {
 	}
 }
 
-// TestStrangersOpenNoSingles: the connection ends before a word is read.
+// TestStrangersOpenNoSingles: the connection ends before a word is read, and
+// fills no log.
 func TestStrangersOpenNoSingles(t *testing.T) {
 	e := newEngine(t)
-	attic, _ := shardPair(t, bothTransports[0], e.accept)
+	var log bytes.Buffer // Written under the handler's lock, and read once the node has stopped.
+	attic, _ := pairOn(t, bothTransports[0], nil, func(n *Node) {
+		n.ServeShards(e.accept)
+		n.log = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	})
 	key, _, err := NewIdentity()
 	if err != nil {
 		t.Fatal(err)
@@ -282,6 +289,16 @@ func TestStrangersOpenNoSingles(t *testing.T) {
 	nothingStands(t, attic)
 	if n := len(e.conns); n > 0 {
 		t.Errorf("%d reached the engine", n)
+	}
+	attic.stop()
+	var levels []string
+	for line := range strings.Lines(log.String()) {
+		if strings.Contains(line, "peer="+short(h.ID())) && strings.Contains(line, "refused") {
+			levels = append(levels, strings.Fields(line)[1])
+		}
+	}
+	if !slices.Equal(levels, []string{"level=DEBUG"}) {
+		t.Errorf("logged at %q", levels)
 	}
 }
 
