@@ -175,7 +175,7 @@ func nothingStands(t testing.TB, machines ...*machine) {
 			m.shards.held.mu.Lock()
 			n := len(m.shards.held.all)
 			m.shards.held.mu.Unlock()
-			if n > 0 || m.shards.standing.running() > 0 {
+			if n > 0 || m.shards.undecided.running() > 0 || m.shards.standing.running() > 0 {
 				return false
 			}
 		}
@@ -336,11 +336,46 @@ func TestTooManyShardStreams(t *testing.T) {
 	for range shardsPerPeer {
 		standing = append(standing, open(t, den, attic))
 	}
-	if _, err := call(t, den, attic, testCall); !errors.Is(err, ErrShardRefused) {
+	if _, err := call(t, den, attic, testCall); !errors.Is(err, ErrShardStale) || !strings.Contains(err.Error(), errManyShards.Error()) {
 		t.Errorf("one more: %v", err)
 	}
 	_ = standing[0].Reset()
 	eventually(t, 10*time.Second, "there is room again", func() bool {
+		_, err := call(t, den, attic, testCall)
+		return err == nil
+	})
+}
+
+// TestSilentShardStreamsTakeNoRoom: who says nothing on many has few undecided, none
+// that stands, and is told to come again; when it gives up there is room at once.
+func TestSilentShardStreamsTakeNoRoom(t *testing.T) {
+	e := newEngine(t)
+	attic, den := shardPair(t, bothTransports[0], e.accept)
+	link := den.host.Network().ConnsToPeer(attic.Self())[0]
+	var silent []shardConn
+	for range shardsPerPeer {
+		s, err := openRaw(t.Context(), link, ProtocolShard)
+		if err != nil {
+			t.Fatal(err)
+		}
+		silent = append(silent, streamConn{s})
+	}
+	eventually(t, shardCallPatience-time.Second, "all but a few are refused", func() bool {
+		h := &attic.shards.held
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		return len(h.all) == undecidedPerPeer
+	})
+	if undecided, stand := attic.shards.undecided.running(), attic.shards.standing.running(); undecided != undecidedPerPeer || stand != 0 {
+		t.Errorf("%d are undecided, %d stand", undecided, stand)
+	}
+	if _, err := call(t, den, attic, testCall); !errors.Is(err, ErrShardStale) {
+		t.Errorf("one more: %v", err)
+	}
+	for _, s := range silent {
+		_ = s.Reset()
+	}
+	eventually(t, 10*time.Second, "there is room", func() bool {
 		_, err := call(t, den, attic, testCall)
 		return err == nil
 	})
