@@ -23,8 +23,9 @@ var (
 	ErrNotHere     = fault("not_found", "the peer does not have it")
 	ErrBusy        = fault("busy", "the peer has as many ranges under way as it sends at a time")
 	ErrDamaged     = fault("file_changed", "the peer's file is not as it was added")
-	// ErrShardStale: the worker and the coordinator do not go by the same placement.
-	ErrShardStale   = fault("superseded", "the worker does not know this placement of the model (yet)")
+	// ErrShardStale: the worker and the coordinator do not go by the same placement, or
+	// the worker has no room for one more stream now: to be tried again soon.
+	ErrShardStale   = fault("superseded", "the worker does not take part in this placement of the model (yet)")
 	ErrShardRefused = fault("not_allowed", "the worker refused to take part")
 	ErrBadAnswer    = fault("protocol_mismatch", "the peer answered what it was not asked")
 )

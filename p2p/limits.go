@@ -20,7 +20,7 @@ const (
 	// linksPerPeer bounds the links with one member, in each direction: one, but for
 	// moments. Its shard streams have connections of their own beside them.
 	linksPerPeer = 8
-	connsPerPeer = linksPerPeer + shardsPerPeer
+	connsPerPeer = linksPerPeer + shardsPerPeer + undecidedPerPeer
 	// connsPerAddress bounds the connections from one address: an office behind
 	// one router is one address. The default drops the ninth without an error.
 	connsPerAddress = 256

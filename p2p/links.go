@@ -99,12 +99,13 @@ func (l *links) lost(id peer.ID) {
 func (l *links) run(ctx context.Context) error {
 	var probes sync.WaitGroup
 	defer probes.Wait()
-	tick := time.NewTicker(liveness.ProbeEvery / 2)
+	tick := time.NewTicker(tickEvery)
 	defer tick.Stop()
 	for {
-		l.awake.tick()
-		l.attend(ctx, &probes)
-		l.tellChanges()
+		if l.awake.tick() {
+			l.attend(ctx, &probes)
+			l.tellChanges()
+		}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()

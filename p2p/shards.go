@@ -27,6 +27,12 @@ const (
 	// and a machine takes part in a few groups.
 	shardsPerPeer = 32
 	shardsInAll   = 128
+	// undecidedPerPeer and undecidedInAll bound those beside them that are not decided
+	// about yet: who says nothing takes no room from who has a part in a model.
+	undecidedPerPeer = 4
+	undecidedInAll   = 64
+	// refusalPatience is how long the other side may take to take a refusal.
+	refusalPatience = time.Second
 )
 
 // What a worker says of a shard stream, in one byte; its sentence follows where

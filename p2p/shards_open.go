@@ -19,8 +19,9 @@ import (
 // closes it, the link ends, one of the two has no longer the trust that it takes, or
 // Run ends. It has CloseWrite, and Reset, which ends both directions at once, also
 // while the worker takes nothing. Errors wrap ErrShardStale when the worker does not
-// know that placement (yet), ErrShardRefused, both with its sentence, ErrPeerGone when
-// it cannot be reached, ErrProtocol, ErrBadAnswer, or are ctx's own.
+// know that placement (yet) or has no room now, ErrShardRefused, both with its
+// sentence, ErrPeerGone when it cannot be reached, ErrProtocol, ErrBadAnswer, or are
+// ctx's own.
 func (n *Node) OpenShard(ctx context.Context, to peer.ID, call ShardCall) (net.Conn, error) {
 	if err := call.check(); err != nil {
 		return nil, err

@@ -3,6 +3,7 @@ package p2p
 import (
 	"context"
 	"errors"
+	"io"
 	"net"
 	"time"
 
@@ -29,15 +30,16 @@ func (n *Node) ServeShards(accept AcceptShard) { n.shards.accept = accept }
 // shards are the streams that carry the connections of engines to the peers that
 // take a part of a model.
 type shards struct {
-	n        *Node
-	accept   AcceptShard
-	standing *turns // Those that others opened, from the first byte on.
-	held     heldShards
+	n         *Node
+	accept    AcceptShard
+	undecided *turns // Those that others opened, until they are decided about.
+	standing  *turns // Those of them that were accepted.
+	held      heldShards
 }
 
 func newShards(n *Node) *shards {
 	none := func(context.Context, peer.ID, ShardCall) (net.Conn, error) { return nil, errNoShards }
-	h := &shards{n: n, accept: none, standing: newTurns(shardsPerPeer, shardsInAll)}
+	h := &shards{n: n, accept: none, undecided: newTurns(undecidedPerPeer, undecidedInAll), standing: newTurns(shardsPerPeer, shardsInAll)}
 	h.held = heldShards{all: map[*heldShard]bool{}, may: h.may}
 	return h
 }
@@ -56,14 +58,20 @@ func (h *shards) may(other peer.ID, opened bool) bool {
 
 var (
 	errNoShards   = errors.New("this machine takes no part in others' models")
-	errManyShards = errors.New("as many shard streams stand as may")
+	errManyShards = errors.New("as many shard streams stand, or wait to be decided about, as may")
 )
 
 // handle answers a stream on a link.
 func (h *shards) handle(s network.Stream) { h.serve(streamConn{s}, s.Conn().RemotePeer()) }
 
-// take answers a stream that has a connection of its own.
+// take answers a stream that has a connection of its own. That of a stranger ends
+// before anything is begun for it: of those there are as many as somebody likes.
 func (h *shards) take(s *single) {
+	if !h.n.isMember(s.RemotePeer()) {
+		h.n.log.Debug("connection of a stranger refused", "peer", short(s.RemotePeer()), "protocol", ProtocolShard)
+		_ = s.Reset()
+		return
+	}
 	if !h.n.work.begin() {
 		_ = s.Reset()
 		return
@@ -82,16 +90,12 @@ func (h *shards) serve(c shardConn, from peer.ID) {
 		_ = c.Reset()
 		return
 	}
-	if !h.standing.take(from) {
-		h.refuse(s, errManyShards)
-		return
-	}
-	defer h.standing.give(from)
-	conn, err := h.decide(s)
+	conn, err := h.admit(s)
 	if err != nil {
 		h.refuse(s, err)
 		return
 	}
+	defer h.standing.give(from)
 	s.lead(conn)
 	if _, err := s.Write([]byte{shardOpen}); err != nil {
 		_ = s.Reset()
@@ -101,6 +105,24 @@ func (h *shards) serve(c shardConn, from peer.ID) {
 	_ = s.SetDeadline(time.Time{})
 	err = tunnel.Join(s, conn, nil)
 	h.n.log.Debug("shard stream ended", "peer", short(from), "error", err)
+}
+
+// admit decides about a stream and takes its place among those that stand, within
+// the bounds of both.
+func (h *shards) admit(s *heldShard) (net.Conn, error) {
+	if !h.undecided.take(s.other) {
+		return nil, errManyShards
+	}
+	defer h.undecided.give(s.other)
+	conn, err := h.decide(s)
+	if err == nil && !h.standing.take(s.other) {
+		_ = conn.Close()
+		err = errManyShards
+	}
+	if err != nil {
+		return nil, err
+	}
+	return conn, nil
 }
 
 // decide reads what a stream is for, and connects it or says why not.
@@ -120,18 +142,21 @@ func (h *shards) decide(s *heldShard) (net.Conn, error) {
 	return conn, err
 }
 
-// refuse ends a stream with a sentence.
+// refuse ends a stream with a sentence. Where there is no room now it is to be tried
+// again.
 func (h *shards) refuse(s *heldShard, err error) {
 	answer := shardRefused
 	var r interface{ Reason() string }
-	if errors.As(err, &r) && r.Reason() == "superseded" {
+	if errors.Is(err, errManyShards) || errors.As(err, &r) && r.Reason() == "superseded" {
 		answer = shardStale
 	}
 	h.n.log.Info("shard stream refused", "peer", short(s.other), "error", err)
-	_ = s.SetDeadline(time.Now().Add(shardCallPatience))
-	if writeShardAnswer(s, answer, err.Error()) != nil {
+	_ = s.SetDeadline(time.Now().Add(refusalPatience))
+	if writeShardAnswer(s, answer, err.Error()) != nil || s.CloseWrite() != nil {
 		_ = s.Reset()
 		return
 	}
+	// TCP resets a connection that is closed before all is read, and the answer is lost.
+	_, _ = io.CopyN(io.Discard, s, 4+maxShardCall)
 	_ = s.Close()
 }

@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -18,6 +20,7 @@ import (
 	"github.com/libp2p/go-libp2p/p2p/net/swarm"
 
 	"relay/p2p/membership"
+	"relay/p2p/tunnel"
 )
 
 var testCall = ShardCall{UID: "a model", Group: "a group", Epoch: 3, Rank: 1}
@@ -172,7 +175,7 @@ func nothingStands(t testing.TB, machines ...*machine) {
 			m.shards.held.mu.Lock()
 			n := len(m.shards.held.all)
 			m.shards.held.mu.Unlock()
-			if n > 0 || m.shards.standing.running() > 0 {
+			if n > 0 || m.shards.undecided.running() > 0 || m.shards.standing.running() > 0 {
 				return false
 			}
 		}
@@ -256,10 +259,15 @@ func TestWhoOpensShardStreams(t *testing.T) {
 	}
 }
 
-// TestStrangersOpenNoSingles: the connection ends before a word is read.
+// TestStrangersOpenNoSingles: the connection ends before a word is read, and
+// fills no log.
 func TestStrangersOpenNoSingles(t *testing.T) {
 	e := newEngine(t)
-	attic, _ := shardPair(t, bothTransports[0], e.accept)
+	var log bytes.Buffer // Written under the handler's lock, and read once the node has stopped.
+	attic, _ := pairOn(t, bothTransports[0], nil, func(n *Node) {
+		n.ServeShards(e.accept)
+		n.log = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	})
 	key, _, err := NewIdentity()
 	if err != nil {
 		t.Fatal(err)
@@ -281,6 +289,16 @@ func TestStrangersOpenNoSingles(t *testing.T) {
 	nothingStands(t, attic)
 	if n := len(e.conns); n > 0 {
 		t.Errorf("%d reached the engine", n)
+	}
+	attic.stop()
+	var levels []string
+	for line := range strings.Lines(log.String()) {
+		if strings.Contains(line, "peer="+short(h.ID())) && strings.Contains(line, "refused") {
+			levels = append(levels, strings.Fields(line)[1])
+		}
+	}
+	if !slices.Equal(levels, []string{"level=DEBUG"}) {
+		t.Errorf("logged at %q", levels)
 	}
 }
 
@@ -318,11 +336,46 @@ func TestTooManyShardStreams(t *testing.T) {
 	for range shardsPerPeer {
 		standing = append(standing, open(t, den, attic))
 	}
-	if _, err := call(t, den, attic, testCall); !errors.Is(err, ErrShardRefused) {
+	if _, err := call(t, den, attic, testCall); !errors.Is(err, ErrShardStale) || !strings.Contains(err.Error(), errManyShards.Error()) {
 		t.Errorf("one more: %v", err)
 	}
 	_ = standing[0].Reset()
 	eventually(t, 10*time.Second, "there is room again", func() bool {
+		_, err := call(t, den, attic, testCall)
+		return err == nil
+	})
+}
+
+// TestSilentShardStreamsTakeNoRoom: who says nothing on many has few undecided, none
+// that stands, and is told to come again; when it gives up there is room at once.
+func TestSilentShardStreamsTakeNoRoom(t *testing.T) {
+	e := newEngine(t)
+	attic, den := shardPair(t, bothTransports[0], e.accept)
+	link := den.host.Network().ConnsToPeer(attic.Self())[0]
+	var silent []shardConn
+	for range shardsPerPeer {
+		s, err := openRaw(t.Context(), link, ProtocolShard)
+		if err != nil {
+			t.Fatal(err)
+		}
+		silent = append(silent, streamConn{s})
+	}
+	eventually(t, shardCallPatience-time.Second, "all but a few are refused", func() bool {
+		h := &attic.shards.held
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		return len(h.all) == undecidedPerPeer
+	})
+	if undecided, stand := attic.shards.undecided.running(), attic.shards.standing.running(); undecided != undecidedPerPeer || stand != 0 {
+		t.Errorf("%d are undecided, %d stand", undecided, stand)
+	}
+	if _, err := call(t, den, attic, testCall); !errors.Is(err, ErrShardStale) {
+		t.Errorf("one more: %v", err)
+	}
+	for _, s := range silent {
+		_ = s.Reset()
+	}
+	eventually(t, 10*time.Second, "there is room", func() bool {
 		_, err := call(t, den, attic, testCall)
 		return err == nil
 	})
@@ -435,6 +488,39 @@ func TestFrozenFarEnd(t *testing.T) {
 				nothingStands(t, attic, den)
 			})
 		}
+	}
+}
+
+// TestCoordinatorClosesBothEnds: a tunnel of the coordinator in which neither engine
+// takes anything ends at once when it closes both connections.
+func TestCoordinatorClosesBothEnds(t *testing.T) {
+	for _, transport := range bothTransports {
+		t.Run(transport, func(t *testing.T) {
+			e, near := newEngine(t), newEngine(t)
+			attic, den := shardPair(t, transport, e.accept)
+			c := open(t, den, attic)
+			far := e.next(t)
+			left, err := net.Dial("tcp", near.Addr().String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer left.Close()
+			engine := near.next(t)
+			done := make(chan error, 1)
+			go func() { done <- tunnel.Join(left, c, nil) }()
+			for _, from := range []net.Conn{engine, far} {
+				_ = from.SetWriteDeadline(time.Now().Add(time.Second))
+				if _, err := from.Write(make([]byte, 64<<20)); !isTimeout(err) {
+					t.Fatalf("not full: %v", err)
+				}
+			}
+			_, _ = left.Close(), c.Close()
+			select {
+			case <-done:
+			case <-time.After(time.Second):
+				t.Error("it goes on")
+			}
+		})
 	}
 }
 

@@ -42,14 +42,16 @@ type Cache struct {
 	step func(string)
 
 	asking sync.Mutex // held while Room is asked, never under mu
-	// mu is held while files of rpc and notes are renamed or deleted, but not while
-	// a tensor is written.
+	// mu is held while entries change and files are deleted, but not while a file is
+	// written, compared, synced or named.
 	mu      sync.Mutex
 	entries map[string]*entry // by the file's name
 	keys    map[Key]*entry
 	leases  map[Key]int // how many hold it, there or not
-	// filling has an end for each tensor that is being filled.
+	// filling has an end for each tensor that is being filled, keeping one for each
+	// name of which one Fill alone changes the files: until then nobody drops its entry.
 	filling map[Key]chan struct{}
+	keeping map[string]chan struct{}
 	// bytes are those of all entries, writing those of tensors being written.
 	bytes, writing int64
 }
@@ -63,7 +65,7 @@ func Open(dir string, o Options) (*Cache, error) {
 	}
 	c := &Cache{
 		dir: dir, o: o, step: func(string) {},
-		entries: map[string]*entry{}, keys: map[Key]*entry{}, leases: map[Key]int{}, filling: map[Key]chan struct{}{},
+		entries: map[string]*entry{}, keys: map[Key]*entry{}, leases: map[Key]int{}, filling: map[Key]chan struct{}{}, keeping: map[string]chan struct{}{},
 	}
 	for _, folder := range []string{tensorFolder, noteFolder, asideFolder} {
 		if err := os.MkdirAll(filepath.Join(dir, folder), 0o700); err != nil {
@@ -123,11 +125,13 @@ func (c *Cache) whole(e *entry) bool {
 // short or took away is forgotten: rpc-server would load it as it is.
 func (c *Cache) find(k Key) *entry {
 	e := c.keys[k]
-	if e != nil && !c.whole(e) {
-		_ = c.drop(e) // if it cannot be deleted, Fill says so
-		return nil
+	if e == nil || c.whole(e) {
+		return e
 	}
-	return e
+	if c.keeping[e.name] == nil {
+		_ = c.drop(e) // if it cannot be deleted, Fill says so
+	}
+	return nil
 }
 
 // drop deletes an entry. Its file goes first: a note alone does no harm.

@@ -180,6 +180,78 @@ func (c calling) Read([]byte) (int, error) {
 	return 0, io.EOF
 }
 
+// While files are compared, synced and named the cache answers, and nothing deletes
+// what is being looked at. Another tensor of the same name waits, no longer than its
+// caller does.
+func TestOthersDuringFill(t *testing.T) {
+	k, data := tensor(1, 2<<20)
+	twin, third := Key{"bafytwin", 0, k.Bytes}, Key{"bafythird", 0, k.Bytes}
+	for _, tc := range []struct {
+		at    string
+		there bool // one with the same bytes
+	}{{"placed", false}, {"noted", false}, {"compared", true}} {
+		t.Run(tc.at, func(t *testing.T) {
+			c := open(t, t.TempDir(), Options{})
+			if tc.there {
+				fill(t, c, k, data)
+			}
+			reached, goOn := make(chan struct{}), make(chan struct{})
+			var once sync.Once
+			c.step = func(step string) {
+				if step == tc.at {
+					once.Do(func() { close(reached); <-goOn })
+				}
+			}
+			filled := make(chan error, 2)
+			start := func(k Key) { go func() { filled <- c.Fill(t.Context(), k, bytes.NewReader(data)) }() }
+			start(twin)
+			<-reached
+			looked := make(chan struct{})
+			go func() {
+				defer close(looked)
+				if c.Has(twin) || c.Has(k) != tc.there {
+					t.Errorf("%v %v", c.Has(twin), c.Has(k))
+				}
+				release, _ := c.Lease([]Key{twin, k})
+				release()
+				if freed, err := c.Sweep(0); freed != 0 || err != nil {
+					t.Errorf("%d swept, %v", freed, err)
+				}
+				if err := c.Erase(); !errors.Is(err, ErrInUse) {
+					t.Errorf("erased: %v", err)
+				}
+			}()
+			select {
+			case <-looked:
+			case <-time.After(10 * time.Second):
+				t.Error("the cache is held meanwhile")
+				close(goOn)
+				<-looked
+				return
+			}
+			ended, cancel := context.WithCancel(t.Context())
+			last := io.MultiReader(bytes.NewReader(data), calling{cancel})
+			if err := c.Fill(ended, third, last); !errors.Is(err, context.Canceled) {
+				t.Errorf("one that is given up: %v", err)
+			}
+			start(third)
+			close(goOn)
+			for range 2 {
+				if err := <-filled; err != nil {
+					t.Error(err)
+				}
+			}
+			if sound(t, c); !c.Has(twin) || !c.Has(third) || c.Has(k) != tc.there || c.Bytes() != k.Bytes {
+				t.Errorf("%v %v %v, %d bytes", c.Has(twin), c.Has(third), c.Has(k), c.Bytes())
+			}
+			c = open(t, c.Dir(), Options{})
+			if sound(t, c); !c.Has(twin) || !c.Has(third) || c.Has(k) != tc.there {
+				t.Errorf("opened again: %v %v %v", c.Has(twin), c.Has(third), c.Has(k))
+			}
+		})
+	}
+}
+
 // Eight bytes that hash to 0 do so with any number of zeros behind them.
 func TestFillCollision(t *testing.T) {
 	c := open(t, t.TempDir(), Options{})

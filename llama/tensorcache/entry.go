@@ -93,10 +93,10 @@ func (c *Cache) readNote(name string) (*entry, error) {
 	return e, nil
 }
 
-// writeNote writes an entry's note, in the place of the one before.
-func (c *Cache) writeNote(e *entry) error {
-	n := note{Bytes: e.bytes}
-	for _, k := range e.keys {
+// writeNote writes the note of a tensor, in the place of the one before.
+func (c *Cache) writeNote(name string, bytes int64, keys []Key) error {
+	n := note{Bytes: bytes}
+	for _, k := range keys {
 		n.Tensors = append(n.Tensors, place{k.File, k.Offset})
 	}
 	data, err := json.Marshal(n)
@@ -111,11 +111,7 @@ func (c *Cache) writeNote(e *entry) error {
 	if err = f.finish(err); err != nil {
 		return err
 	}
-	if err := c.place(f, noteFolder, e.name); err != nil {
-		return err
-	}
-	c.stamp(e)
-	return nil
+	return c.place(f, noteFolder, name)
 }
 
 // stamp keeps when an entry was used last. Where that fails it is swept sooner.

@@ -8,6 +8,7 @@ import (
 	"hash/fnv"
 	"io"
 	"os"
+	"slices"
 )
 
 // chunk is how much of a tensor is in memory at once, in bytes.
@@ -30,17 +31,29 @@ func (c *Cache) Fill(ctx context.Context, k Key, r io.Reader) error {
 	if granted {
 		f, name, err = c.write(ctx, k, r)
 	}
+	var e *entry
+	held := false
+	if err == nil {
+		e, held, err = c.hold(ctx, f, name)
+	}
+	if held {
+		err = c.keep(e, k, f, name)
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if granted {
 		c.writing -= k.Bytes
 	}
+	if held {
+		close(c.keeping[name])
+		delete(c.keeping, name)
+	}
 	close(c.filling[k])
 	delete(c.filling, k)
-	if err != nil {
-		return err
+	if err == nil {
+		c.enter(e, k, name)
 	}
-	return c.keep(k, f, name)
+	return err
 }
 
 // begin waits until nobody else fills a tensor, and says whether the caller has to.
@@ -121,20 +134,45 @@ func (c *Cache) write(ctx context.Context, k Key, r io.Reader) (aside, string, e
 	return f, fmt.Sprintf("%016x", sum.Sum64()), nil
 }
 
-// keep gives a tensor that was written aside its name.
-func (c *Cache) keep(k Key, f aside, name string) error {
-	e := c.entries[name]
-	if e != nil && !c.whole(e) {
-		if err := c.drop(e); err != nil {
+// hold waits until no other Fill changes the files of a name, and does not let others
+// from then on. e is the entry that has the name; nil where none has. Without hold
+// what was written aside is deleted.
+func (c *Cache) hold(ctx context.Context, f aside, name string) (e *entry, held bool, err error) {
+	defer func() {
+		if !held {
 			f.delete()
-			return trouble(err)
+		}
+	}()
+	for {
+		c.mu.Lock()
+		other := c.keeping[name]
+		if other == nil {
+			break
+		}
+		c.mu.Unlock()
+		select {
+		case <-other:
+		case <-ctx.Done():
+			return nil, false, ctx.Err()
+		}
+	}
+	defer c.mu.Unlock()
+	if e = c.entries[name]; e != nil && !c.whole(e) {
+		if err := c.drop(e); err != nil {
+			return nil, false, trouble(err)
 		}
 		e = nil
 	}
+	c.keeping[name] = make(chan struct{})
+	return e, true, nil
+}
+
+// keep gives a tensor that was written aside its name, which is held, or notes that
+// the entry that has it is one more tensor, if the bytes are the same.
+func (c *Cache) keep(e *entry, k Key, f aside, name string) error {
 	if e != nil {
 		return c.share(e, k, f)
 	}
-	e = &entry{name: name, bytes: k.Bytes, keys: []Key{k}, used: c.o.Now()}
 	// What anybody else put there is not known to be whole.
 	if err := os.RemoveAll(c.path(tensorFolder, name)); err != nil {
 		f.delete()
@@ -143,14 +181,13 @@ func (c *Cache) keep(k Key, f aside, name string) error {
 	err := c.place(f, tensorFolder, name)
 	c.step("placed")
 	if err == nil {
-		err = c.writeNote(e)
+		err = c.writeNote(name, k.Bytes, []Key{k})
 	}
 	if err != nil {
 		_ = os.Remove(c.path(tensorFolder, name)) // and the next Open does
 		return trouble(err)
 	}
 	c.step("noted")
-	c.add(e)
 	return nil
 }
 
@@ -159,24 +196,32 @@ func (c *Cache) keep(k Key, f aside, name string) error {
 func (c *Cache) share(e *entry, k Key, f aside) error {
 	defer f.delete()
 	same, err := sameBytes(f.Name(), c.path(tensorFolder, e.name))
+	c.step("compared")
 	switch {
 	case err != nil:
 		return trouble(err)
 	case !same:
 		return fmt.Errorf("%w: %s is kept for %d bytes at %d of %s, and %d bytes at %d of %s differ from them",
 			ErrCollision, e.name, e.bytes, e.keys[0].Offset, e.keys[0].File, k.Bytes, k.Offset, k.File)
-	}
-	more := *e
-	more.keys, more.used = append(e.keys[:len(e.keys):len(e.keys)], k), c.o.Now()
-	if len(more.keys) > maxKeys {
+	case len(e.keys) >= maxKeys:
 		return fmt.Errorf("%w: more than %d are equal", ErrKey, maxKeys)
 	}
-	if err := c.writeNote(&more); err != nil {
+	if err := c.writeNote(e.name, e.bytes, append(slices.Clone(e.keys), k)); err != nil {
 		return trouble(err)
 	}
-	*e = more
-	c.keys[k] = e
 	return nil
+}
+
+// enter notes that a tensor is there: in an entry of its own, where e is nil.
+func (c *Cache) enter(e *entry, k Key, name string) {
+	if e == nil {
+		e = &entry{name: name, bytes: k.Bytes}
+		c.entries[name] = e
+		c.bytes += k.Bytes
+	}
+	e.keys = append(e.keys, k)
+	c.keys[k] = e
+	c.use(k)
 }
 
 // sameBytes compares two files.

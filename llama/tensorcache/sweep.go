@@ -7,9 +7,9 @@ import (
 	"slices"
 )
 
-// Sweep deletes tensors that no lease holds, those used least recently first,
-// until the cache has at most so many bytes or nothing more to delete. It returns
-// the bytes that are gone. The error is ErrFolder.
+// Sweep deletes tensors that no lease and no Fill holds, those used least recently
+// first, until the cache has at most so many bytes or nothing more to delete. It
+// returns the bytes that are gone. The error is ErrFolder.
 func (c *Cache) Sweep(most int64) (freed int64, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -21,7 +21,7 @@ func (c *Cache) Sweep(most int64) (freed int64, err error) {
 		if c.bytes+c.writing <= most {
 			break
 		}
-		if slices.ContainsFunc(e.keys, func(k Key) bool { return c.leases[k] > 0 }) {
+		if c.keeping[e.name] != nil || slices.ContainsFunc(e.keys, func(k Key) bool { return c.leases[k] > 0 }) {
 			continue
 		}
 		before := c.bytes

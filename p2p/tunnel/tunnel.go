@@ -29,10 +29,11 @@ var buffers = sync.Pool{New: func() any { b := make([]byte, bufferSize); return 
 // other side can be told so (CloseWrite), and what is on its way back has five
 // seconds more; where it cannot, both end. m, which may be nil, counts. The error is
 // what broke it, nil where both directions came to their ends; a connection that
-// was broken off is reset where that can be, so that nobody waits for the rest.
+// was broken off is reset (see Reset), so that nobody waits for the rest.
 //
 // While one end takes nothing, that the other one is gone may not be noticed: who
-// wants a tunnel to end closes both connections.
+// wants a tunnel to end closes both connections, and it ends at once, whatever is
+// under way.
 func Join(a, b net.Conn, m *Meter) error {
 	j := joint{ends: [2]net.Conn{a, b}, meter: m}
 	if m == nil {
@@ -112,20 +113,22 @@ func (j *joint) breakOff(err error) {
 	j.broken.Do(func() {
 		j.err = err
 		for _, c := range j.ends {
-			reset(c)
+			_ = Reset(c)
 		}
 	})
 }
 
-// reset closes a connection without waiting for the other side to take what is
-// under way.
-func reset(c net.Conn) {
+// Reset ends a connection at once, in both directions: what is under way is dropped,
+// and the other side need not take anything for it to end. It calls the connection's
+// own Reset where it has one; of a TCP connection the other side sees a reset. A
+// connection that wraps another one hides both, as well as CloseWrite, and has to
+// forward them: its Reset is tunnel.Reset of what it wraps.
+func Reset(c net.Conn) error {
 	switch c := c.(type) {
 	case interface{ Reset() error }:
-		_ = c.Reset()
-		return
+		return c.Reset()
 	case interface{ SetLinger(sec int) error }:
 		_ = c.SetLinger(0)
 	}
-	_ = c.Close()
+	return c.Close()
 }

@@ -213,6 +213,73 @@ func TestClosedFromOutside(t *testing.T) {
 	}
 }
 
+// fillUp writes until nothing more is taken.
+func fillUp(t testing.TB, c net.Conn) {
+	t.Helper()
+	_ = c.SetWriteDeadline(time.Now().Add(time.Second))
+	if _, err := c.Write(make([]byte, 64<<20)); !os.IsTimeout(err) {
+		t.Fatalf("not full: %v", err)
+	}
+}
+
+// plain is a connection that hides all but what any has.
+type plain struct{ net.Conn }
+
+// TestBothClosedWhileFull: neither side takes anything, and whoever gave both
+// connections closes them.
+func TestBothClosedWhileFull(t *testing.T) {
+	for name, wrap := range map[string]func(net.Conn) net.Conn{
+		"as they are": func(c net.Conn) net.Conn { return c },
+		"wrapped":     func(c net.Conn) net.Conn { return plain{c} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			left, a := pair(t)
+			b, right := pair(t)
+			done := make(chan error, 1)
+			go func() { done <- Join(wrap(a), wrap(b), nil) }()
+			fillUp(t, left)
+			fillUp(t, right)
+			_, _ = a.Close(), b.Close()
+			select {
+			case err := <-done:
+				if err == nil {
+					t.Error("it came to a good end")
+				}
+			case <-time.After(time.Second):
+				t.Error("it goes on")
+			}
+		})
+	}
+}
+
+// forwarding is a connection that wraps another one, and hides nothing that counts.
+type forwarding struct{ net.Conn }
+
+func (f forwarding) Reset() error { return Reset(f.Conn) }
+
+// TestResetThroughWrappers: the far side sees a reset, not the end of what came.
+func TestResetThroughWrappers(t *testing.T) {
+	left, a := pair(t)
+	b, right := pair(t)
+	done := make(chan error, 1)
+	go func() { done <- Join(a, forwarding{forwarding{b}}, nil) }()
+	if _, err := left.Write([]byte("half a message")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(right, make([]byte, 14)); err != nil {
+		t.Fatal(err)
+	}
+	_ = Reset(left)
+	if err := await(t, done); err == nil {
+		t.Error("it came to a good end")
+	}
+	_ = right.SetReadDeadline(time.Now().Add(10 * time.Second))
+	if _, err := right.Read(make([]byte, 1)); err == nil || err == io.EOF || os.IsTimeout(err) {
+		t.Errorf("the far side sees %v", err)
+	}
+}
+
 // TestWithoutHalves: a connection that cannot say that one direction has ended
 // ends with it.
 func TestWithoutHalves(t *testing.T) {
