@@ -92,7 +92,7 @@ func (m *mesh) replan(ctx context.Context, of func(scheduler.ReplicaState) strin
 	}
 	var began time.Time
 	var broken error
-	if _, err := ask(ctx, door.Door, 4*written, func(nth int) {
+	if _, err := ask(ctx, door.Door, short, 4*written, func(nth int) {
 		if nth == into {
 			began = time.Now()
 			broken = m.Kill(victim)
@@ -136,7 +136,7 @@ func (m *mesh) replan(ctx context.Context, of func(scheduler.ReplicaState) strin
 func (m *mesh) firstToken(ctx context.Context, door *stage.Peer) (first time.Time, err error) {
 	err = stage.Until(ctx, door.Name+" answers", func() bool {
 		first = time.Time{}
-		_, err := ask(ctx, door.Door, 2, func(nth int) {
+		_, err := ask(ctx, door.Door, short, 2, func(nth int) {
 			if nth == 1 {
 				first = time.Now()
 			}
