@@ -96,7 +96,13 @@ func (p *pair) round(ctx context.Context, plainFirst bool) error {
 		}
 	}
 	before, _ := p.mesh.group(ctx, p.mesh.peers[0])
-	sides := []func() error{func() error { return p.ours.ask(ctx, door) }, func() error { return p.tcp.ask(ctx, tcp.door) }}
+	sides := []func() error{func() error { return p.ours.ask(ctx, door) }, func() error {
+		err := p.tcp.ask(ctx, tcp.door)
+		if err != nil {
+			err = fmt.Errorf("%w; it said at the end: %v", err, &tcp.said)
+		}
+		return err
+	}}
 	if plainFirst {
 		slices.Reverse(sides)
 	}
