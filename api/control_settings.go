@@ -57,8 +57,18 @@ type PeerShown struct {
 	// Holds and Leads name models whose file it has whole, and which it leads.
 	Holds []string `json:"holds"`
 	Leads []string `json:"leads"`
-	// Runs are its replicas.
-	Runs []PeerRun `json:"runs"`
+	// Runs are its replicas, Takes the layers that it has of models which others
+	// coordinate.
+	Runs  []PeerRun  `json:"runs"`
+	Takes []PeerTake `json:"takes"`
+}
+
+// PeerTake is a peer's share of a model.
+type PeerTake struct {
+	Model string `json:"model"`
+	// Coordinator is the id of the peer that answers for the model.
+	Coordinator string `json:"coordinator"`
+	scheduler.ShareState
 }
 
 // PeerRun is one replica of a peer.
@@ -177,7 +187,7 @@ func (c *Control) showPeer(r *http.Request) (PeerShown, error) {
 func (c *Control) shown(ctx context.Context, found scheduler.PeerState, id peer.ID) PeerShown {
 	one := []scheduler.PeerState{found}
 	answers := c.askAll(ctx, one)
-	shown := PeerShown{PeerState: one[0], Addresses: []string{}, Holds: []string{}, Leads: []string{}, Runs: []PeerRun{}}
+	shown := PeerShown{PeerState: one[0], Addresses: []string{}, Holds: []string{}, Leads: []string{}, Runs: []PeerRun{}, Takes: []PeerTake{}}
 	for _, contact := range c.Mesh.Contacts() {
 		if contact.ID == id {
 			for _, a := range contact.Addrs {
@@ -196,6 +206,11 @@ func (c *Control) shown(ctx context.Context, found scheduler.PeerState, id peer.
 		for _, run := range m.Replicas {
 			if run.Peer == found.ID {
 				shown.Runs = append(shown.Runs, PeerRun{m.Name, run})
+			}
+			for _, s := range run.Shares {
+				if s.Peer == found.ID {
+					shown.Takes = append(shown.Takes, PeerTake{m.Name, run.Peer, s})
+				}
 			}
 		}
 	}

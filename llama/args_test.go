@@ -70,7 +70,7 @@ func TestCheckArgsForbidden(t *testing.T) {
 		"--rpc", "--tools", "--tools-runtime", "--mcp-servers-config", "--mcp-servers-json", "--agent", "--ui", "--ui-mcp-proxy", "--props",
 		"--slots", "--metrics", "--video-ffmpeg-dir", "-v", "--verbose", "-lv", "--verbosity", "--log-disable",
 		"-c", "--ctx-size", "-np", "--parallel", "-ngl", "--gpu-layers", "-dev", "--device", "-ts", "-sm", "-mg", "-ot", "--fit", "-fit",
-		"-cram", "--cache-ram", "-kvu", "--kv-unified", "--ctx-checkpoints", "-t", "--threads", "--threads-http", "--prio", "--poll", "-C", "--numa",
+		"-cram", "--cache-ram", "-kvu", "--kv-unified", "--ctx-checkpoints", "-t", "--threads", "--threads-http", "--prio", "-C", "--numa",
 		"--mlock", "--load-mode", "--no-mmap", "--timeout", "--alias", "--embeddings", "--reranking", "--override-kv", "--offline", "--spec-type",
 		"--completion-bash", "--version", "--help", "--list-devices", "--fim-qwen-7b-default", "--gpt-oss-20b-default",
 	} {

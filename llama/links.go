@@ -1,6 +1,7 @@
 package llama
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -15,7 +16,9 @@ const maxLinks = 1024
 // links are an engine's connections to its Remotes: the listeners that it connects
 // to, and what it has opened.
 type links struct {
-	connected func(remote int, c net.Conn)
+	connected func(ctx context.Context, remote int, c net.Conn)
+	ctx       context.Context // of those who have a connection
+	cancel    context.CancelFunc
 	log       *slog.Logger
 	name      string
 	ports     []int // of Remotes; set before anybody sees the Process
@@ -29,7 +32,8 @@ type links struct {
 }
 
 func newLinks(s Spec, log *slog.Logger) *links {
-	return &links{connected: s.Connected, log: log, name: s.Name}
+	ctx, cancel := context.WithCancel(context.Background())
+	return &links{connected: s.Connected, ctx: ctx, cancel: cancel, log: log, name: s.Name}
 }
 
 // listenLocally listens on ports of this machine, for count Remotes.
@@ -94,11 +98,12 @@ func (l *links) take(remote int, c net.Conn, mayConnect func(net.Conn) error) {
 	l.open = append(l.open, c)
 	l.working.Go(func() {
 		defer c.Close() // its owner may have done so
-		l.connected(remote, c)
+		l.connected(l.ctx, remote, c)
 	})
 }
 
-// close ends all connections and waits for their owners.
+// close ends all connections and waits for their owners, who may be held by what
+// they have opened themselves: they are told first.
 func (l *links) close() {
 	l.mu.Lock()
 	l.closed = true
@@ -107,6 +112,7 @@ func (l *links) close() {
 		_ = c.Close() // its owner may have done so
 	}
 	l.mu.Unlock()
+	l.cancel()
 	l.working.Wait()
 }
 

@@ -60,10 +60,10 @@ func startRPC(t testing.TB, e Engine, s RPCSpec) *RPCServer {
 }
 
 // join takes what a coordinator opens to its servers there.
-func join(t testing.TB, servers ...*RPCServer) func(int, net.Conn) {
-	return func(remote int, c net.Conn) {
+func join(t testing.TB, servers ...*RPCServer) func(context.Context, int, net.Conn) {
+	return func(gone context.Context, remote int, c net.Conn) {
 		defer c.Close()
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(gone, 10*time.Second)
 		defer cancel()
 		d, err := servers[remote].Dial(ctx)
 		if err != nil {
@@ -71,6 +71,7 @@ func join(t testing.TB, servers ...*RPCServer) func(int, net.Conn) {
 			return
 		}
 		defer d.Close()
+		defer context.AfterFunc(gone, func() { _ = d.Close() })()
 		over := make(chan struct{})
 		go func() {
 			defer close(over)
@@ -128,7 +129,7 @@ func tensorsOf(t testing.TB, path string) []gguftest.Tensor {
 }
 
 // shards is a spec for a model of six layers, of which two servers get two each.
-func shards(t testing.TB, path string, connected func(int, net.Conn)) Spec {
+func shards(t testing.TB, path string, connected func(context.Context, int, net.Conn)) Spec {
 	return Spec{
 		Name: "shards", Model: path, Context: 512, Threads: 1, RunDir: filepath.Join(t.TempDir(), "run"),
 		Remotes: []Remote{{Layers: []int{2}}, {Layers: []int{2}}}, GPULayers: 5, Connected: connected,
@@ -306,9 +307,9 @@ func TestUnguarded(t *testing.T) {
 	}
 	var taken atomic.Int32
 	b := startRPC(t, e, RPCSpec{unguarded: true})
-	s := shards(t, randomModel(t, small("gemma3")), func(i int, c net.Conn) {
+	s := shards(t, randomModel(t, small("gemma3")), func(ctx context.Context, i int, c net.Conn) {
 		taken.Add(1)
-		join(t, r, b)(i, c)
+		join(t, r, b)(ctx, i, c)
 	})
 	s.unguarded = true
 	p := start(t, e, s)
@@ -388,11 +389,11 @@ func TestRemoteLost(t *testing.T) {
 			a, b := startRPC(t, e, RPCSpec{}), startRPC(t, e, RPCSpec{})
 			var mu sync.Mutex
 			conns := map[int][]net.Conn{}
-			p := start(t, e, shards(t, path, func(i int, c net.Conn) {
+			p := start(t, e, shards(t, path, func(ctx context.Context, i int, c net.Conn) {
 				mu.Lock()
 				conns[i] = append(conns[i], c)
 				mu.Unlock()
-				join(t, a, b)(i, c)
+				join(t, a, b)(ctx, i, c)
 			}))
 			answer := make(chan error, 1)
 			go func() {
@@ -428,7 +429,7 @@ func TestRemoteLost(t *testing.T) {
 // An engine whose server goes while it loads does not start, and says that it aborted.
 func TestRemoteMissing(t *testing.T) {
 	e := engine(t)
-	s := shards(t, randomModel(t, small("gemma3")), func(_ int, c net.Conn) { c.Close() })
+	s := shards(t, randomModel(t, small("gemma3")), func(_ context.Context, _ int, c net.Conn) { c.Close() })
 	fails := e
 	fails.Server = "/bin/false"
 	for range 10 {

@@ -1,6 +1,7 @@
 package llama
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"math"
@@ -68,10 +69,11 @@ type Spec struct {
 	Remotes []Remote
 	// Connected is handed every connection that the engine opens to one of Remotes,
 	// by its index, in a goroutine of its own; c is a *net.TCPConn that it owns and
-	// closes. All are closed when the process is gone, and the process counts as gone
-	// when each call has returned: it must not wait for that itself. Required with
-	// Remotes.
-	Connected func(remote int, c net.Conn) `json:"-"`
+	// closes. When the process is gone all are closed and ctx is cancelled, at which it
+	// breaks what it has opened itself: the process counts as gone, and a start as
+	// failed, when each call has returned. It must not wait for that itself. Required
+	// with Remotes.
+	Connected func(ctx context.Context, remote int, c net.Conn) `json:"-"`
 	// Args are further arguments from the model's record. They are checked
 	// against CheckArgs.
 	Args []string

@@ -3,6 +3,7 @@
 package llama
 
 import (
+	"context"
 	"errors"
 	"net"
 	"slices"
@@ -63,7 +64,7 @@ func TestValidateRemotes(t *testing.T) {
 	good := func() Spec {
 		return Spec{
 			Name: "m", Model: "/m.gguf", Context: 512, RunDir: "/run", Remotes: []Remote{{Layers: []int{4}}, {Layers: []int{3, 1}}}, GPULayers: 9,
-			Connected: func(int, net.Conn) {},
+			Connected: func(context.Context, int, net.Conn) {},
 		}
 	}
 	for _, c := range []struct {

@@ -27,12 +27,12 @@ import (
 const hashed = 10<<20 + 1
 
 // counted is join, with what is sent to the servers counted.
-func counted(t testing.TB, sent *atomic.Int64, servers ...*RPCServer) func(int, net.Conn) {
+func counted(t testing.TB, sent *atomic.Int64, servers ...*RPCServer) func(context.Context, int, net.Conn) {
 	to := join(t, servers...)
-	return func(remote int, c net.Conn) {
+	return func(ctx context.Context, remote int, c net.Conn) {
 		ours, theirs := net.Pipe()
 		var both sync.WaitGroup
-		both.Go(func() { to(remote, theirs) })
+		both.Go(func() { to(ctx, remote, theirs) })
 		both.Go(func() {
 			_, _ = io.Copy(c, ours)
 			_ = c.Close()
@@ -147,7 +147,7 @@ func TestTensorsOfPrompts(t *testing.T) {
 	for i := range ids {
 		ids[i] = 300 + i%700
 	}
-	prompt := func(connected func(int, net.Conn)) {
+	prompt := func(connected func(context.Context, int, net.Conn)) {
 		s := shards(t, path, connected)
 		s.Remotes, s.GPULayers, s.Context, s.Args = []Remote{{Layers: []int{4}}}, 5, 4096, []string{"-b", "2048", "-ub", "2048"}
 		p := start(t, e, s)

@@ -8,6 +8,9 @@ import (
 	"math"
 	"path/filepath"
 	"strings"
+	"time"
+
+	"github.com/shirou/gopsutil/v4/process"
 
 	"relay/llama"
 	"relay/llama/gguf"
@@ -120,6 +123,18 @@ func (e *LlamaEngine) StartShare(ctx context.Context, l ShareLaunch) (ShareProce
 }
 
 type shareProcess struct{ *llama.RPCServer }
+
+func (p shareProcess) Worked() (time.Duration, error) {
+	process, err := process.NewProcess(int32(p.PID()))
+	if err != nil {
+		return 0, err
+	}
+	times, err := process.Times()
+	if err != nil {
+		return 0, err
+	}
+	return time.Duration((times.User + times.System) * float64(time.Second)), nil
+}
 
 func (p shareProcess) Usage() (Usage, error) {
 	u, err := p.RPCServer.Usage()

@@ -146,7 +146,7 @@ func (p *fakeProcess) reachWorkers() (lost <-chan struct{}) {
 	for i := range p.launch.Way.Group.Shares {
 		near, far := net.Pipe()
 		p.links = append(p.links, near)
-		go p.launch.Connected(i, far)
+		go p.launch.Connected(context.Background(), i, far)
 		go func() {
 			_, _ = near.Read(make([]byte, 1))
 			once.Do(func() { close(broken) })
@@ -208,10 +208,11 @@ func (p *fakeShare) Dial(context.Context) (net.Conn, error) {
 	return near, nil
 }
 
-func (p *fakeShare) PID() int              { return 0 }
-func (p *fakeShare) Usage() (Usage, error) { return Usage{}, errors.New("no process") }
-func (p *fakeShare) Done() <-chan struct{} { return p.done }
-func (p *fakeShare) Err() error            { return p.err }
+func (p *fakeShare) PID() int                       { return 0 }
+func (p *fakeShare) Worked() (time.Duration, error) { return 0, errors.New("no process") }
+func (p *fakeShare) Usage() (Usage, error)          { return Usage{}, errors.New("no process") }
+func (p *fakeShare) Done() <-chan struct{}          { return p.done }
+func (p *fakeShare) Err() error                     { return p.err }
 
 func (p *fakeShare) Stop(context.Context) error {
 	p.end(nil)

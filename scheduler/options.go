@@ -105,6 +105,8 @@ type ShareProcess interface {
 	Dial(ctx context.Context) (net.Conn, error)
 	PID() int
 	Usage() (Usage, error)
+	// Worked is how much of the processors it has taken.
+	Worked() (time.Duration, error)
 	Done() <-chan struct{}
 	// Err says why the process ended; nil while it runs.
 	Err() error
@@ -139,8 +141,9 @@ type Launch struct {
 	// Projector is the file by which it reads images; "" where it has none.
 	Projector string
 	// Connected is given each connection that the engine opens to the worker of a share
-	// of the way's group, by the share's place, and owns it.
-	Connected func(share int, c net.Conn)
+	// of the way's group, by the share's place, and owns it. ctx is cancelled when the
+	// engine is gone, which then waits for the call to return.
+	Connected func(ctx context.Context, share int, c net.Conn)
 }
 
 // instance names a process of this peer.

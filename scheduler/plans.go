@@ -1,6 +1,8 @@
 package scheduler
 
 import (
+	"slices"
+
 	"relay/scheduler/demand"
 	"relay/scheduler/placement"
 	"relay/scheduler/ways"
@@ -42,6 +44,17 @@ type PlannedWay struct {
 	// take to fetch, by the rate of the peer's last pull; null where that is not known.
 	Holds bool     `json:"holds"`
 	Fetch *float64 `json:"fetch_s"`
+	// Shares are what other peers would take, where the way is shards.
+	Shares []PlannedShare `json:"shares,omitempty"`
+}
+
+// PlannedShare is what one peer would take of a model that another one coordinates.
+type PlannedShare struct {
+	Peer string `json:"peer"`
+	Name string `json:"name"`
+	// From is its first layer, counted from 0.
+	From   int            `json:"from"`
+	Memory []DeviceMemory `json:"memory"`
 }
 
 // DeviceMemory is memory on one device, in bytes, and the layers that lie there,
@@ -87,7 +100,7 @@ func (s *Scheduler) Plan(name string) (PlanState, error) {
 	for _, o := range placement.Options(model, snapshot) {
 		way := PlannedWay{
 			Peer: o.Peer, Name: o.Name, Way: string(o.Kind), Verdict: o.Verdict.String(), Reason: o.Reason, Text: o.Text, Chosen: o.Chosen, Runs: o.Runs,
-			Memory: memoryOf(o.Parts), Prefill: o.Prefill, Decode: o.Decode, Guessed: o.Guessed, Holds: o.Holds,
+			Memory: memoryOf(o.Parts), Prefill: o.Prefill, Decode: o.Decode, Guessed: o.Guessed, Holds: o.Holds, Shares: v.plannedShares(o.Group),
 		}
 		if o.FetchSeconds >= 0 {
 			way.Fetch = &o.FetchSeconds
@@ -97,10 +110,49 @@ func (s *Scheduler) Plan(name string) (PlanState, error) {
 		}
 		plan.Ways = append(plan.Ways, way)
 	}
+	plan.together(v, m, current)
 	for _, r := range placement.Reject(model, snapshot) {
 		plan.Refused = append(plan.Refused, RefusedPeer{r.Peer, v.peer[r.Peer].Name, r.Reason, r.Text})
 	}
 	return plan, nil
+}
+
+// together shows the group that a model is placed on as what is chosen.
+func (p *PlanState) together(v *view, m *modelView, current placementView) {
+	at := slices.IndexFunc(current.Ways, func(w ways.Way) bool { return w.Group != nil })
+	if at < 0 {
+		return
+	}
+	placed, coordinator := current.Ways[at], current.Peers[at]
+	alone := len(current.Peers) == 1 // No whole replica is to take its place.
+	for i := range p.Ways {
+		way := &p.Ways[i]
+		if way.Peer != coordinator || way.Way != string(ways.Shards) {
+			way.Chosen = way.Chosen && !alone
+			continue
+		}
+		way.Chosen, way.Verdict, way.Reason, way.Text = true, ways.Fits.String(), "", ""
+		way.Memory, way.Decode, way.Prefill, way.Guessed, way.Shares = memoryOf(placed.Parts), placed.Decode, placed.Prefill, placed.Guessed, v.plannedShares(placed.Group)
+		way.Runs = slices.ContainsFunc(m.replicas, func(r replicaView) bool {
+			return r.peer == coordinator && r.Group == placed.Group.ID && r.State == StateReady
+		})
+	}
+	slices.SortStableFunc(p.Ways, func(a, b PlannedWay) int { return boolCompare(b.Chosen, a.Chosen) })
+}
+
+// plannedShares are the shares of a group, for people.
+func (v *view) plannedShares(g *ways.Group) (list []PlannedShare) {
+	if g == nil {
+		return nil
+	}
+	for _, s := range g.Shares {
+		name := s.Peer
+		if p := v.peer[s.Peer]; p != nil {
+			name = p.Name
+		}
+		list = append(list, PlannedShare{s.Peer, name, s.From, memoryOf(s.Parts)})
+	}
+	return list
 }
 
 // memoryOf is what is reserved, by device.

@@ -116,7 +116,7 @@ func staysText(stays []residency.Stay) string {
 // now is the time on this worker's own clock.
 func (w *worker) now() time.Duration { return time.Since(w.s.started) }
 
-// residents are the models that serve here, but for one.
+// residents are the models that serve here, or have layers here, but for one.
 func (w *worker) residents(but *run) []residency.Resident {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -132,6 +132,19 @@ func (w *worker) residents(but *run) []residency.Resident {
 		}
 		if !e.used.IsZero() {
 			resident.Used = e.used.Sub(w.s.started)
+		}
+		list = append(list, resident)
+	}
+	for uid, s := range w.shares {
+		if s.server == nil {
+			continue
+		}
+		resident := residency.Resident{ID: uid, Name: s.name, Bytes: w.s.ledger.Of(s.reservation()), Kept: s.model.kept(), Loaded: s.ready.Sub(w.s.started), Used: -1}
+		if moved := s.moved.Load(); moved > 0 {
+			resident.Used = time.Unix(0, moved).Sub(w.s.started)
+			if len(s.conns) > 0 && time.Since(time.Unix(0, max(moved, s.asked.Load()))) < quietAfterTurn {
+				resident.InFlight = 1
+			}
 		}
 		list = append(list, resident)
 	}
@@ -179,6 +192,17 @@ func (w *worker) unloadIdle() {
 // requests are to finish and then it ends.
 func (w *worker) unload(uid string, why *Error, force bool) {
 	w.mu.Lock()
+	if s := w.shares[uid]; s != nil && s.server != nil {
+		s.server = nil // Nothing new goes there from now on.
+		select {
+		case s.notices <- why:
+		default: // It is on its way out already.
+		}
+		w.mu.Unlock()
+		w.s.log.Info("giving layers back", "model", s.name, "why", why.Message)
+		<-s.freed
+		return
+	}
 	r := w.runs[uid]
 	if r == nil || r.engine == nil || !force && (r.engine.inFlight > 0 || r.renewing) {
 		w.mu.Unlock()

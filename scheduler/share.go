@@ -39,7 +39,11 @@ type share struct {
 	server ShareProcess      // Takes connections; nil while it does not.
 	conns  map[net.Conn]bool // Those of the coordinator's engine.
 	idle   chan struct{}     // Closed when the last of them ends; nil while nobody waits for that.
-	moved  atomic.Int64      // When something last came on one of them, in Unix nanoseconds.
+	ready  time.Time
+	asked  atomic.Int64  // When the engine last sent something, and when something last
+	moved  atomic.Int64  // came of that, in Unix nanoseconds; 0 where it never did.
+	worked time.Duration // Of a processor, by the rpc-server, when that was last looked at.
+	idled  time.Time     // Since when it has not been more; zero while it is.
 	failed bool
 	told   Share // What the mesh was last told; zero while that is nothing.
 
@@ -48,6 +52,7 @@ type share struct {
 	cancel  context.CancelFunc
 	cut     chan struct{} // Closed when its connections may not even finish.
 	notices chan *Error   // It is to end until it is ordered anew.
+	freed   chan struct{} // Closed when its memory is given back.
 }
 
 // reservation is the name under which its memory is reserved.
@@ -132,7 +137,7 @@ func (w *worker) startShare(ctx context.Context, m *modelView, p placementView, 
 	ctx, cancel := context.WithCancel(ctx)
 	s := &share{
 		uid: m.uid, name: m.shown, coordinator: coordinator, group: group, take: take, model: m.Model, evict: p.Evict, order: p.version, fence: p.fence(),
-		conns: map[net.Conn]bool{}, cancel: cancel, cut: make(chan struct{}), notices: make(chan *Error, 1),
+		conns: map[net.Conn]bool{}, cancel: cancel, cut: make(chan struct{}), notices: make(chan *Error, 1), freed: make(chan struct{}),
 	}
 	s.take.Parts = slices.Clone(take.Parts)
 	w.shares[m.uid] = s
@@ -203,7 +208,7 @@ func (w *worker) serveShare(ctx context.Context, s *share) error {
 		return err
 	}
 	w.mu.Lock()
-	s.server = server
+	s.server, s.ready = server, time.Now()
 	w.mu.Unlock()
 	w.tellShare(s, Share{State: StateReady})
 	w.s.log.Info("layers taken", "model", s.name, "from", s.take.From, "layers", s.take.Layers(), "coordinator", s.coordinator)
@@ -229,8 +234,35 @@ func (w *worker) watchShare(ctx context.Context, s *share, server ShareProcess) 
 			return why
 		case <-tick.C:
 			w.weighShare(s, server)
+			if s.hangs(server) {
+				return Errorf(EngineFailed, "the rpc-server has computed nothing for %s although it is to", hangsAfter)
+			}
 		}
 	}
+}
+
+// hangsAfter is how long an rpc-server may take none of a processor while something is
+// asked of it: on a CPU it computes, and where a GPU does that it waits for it in short
+// sleeps, or in a loop.
+const hangsAfter = 30 * time.Second
+
+// hangs says whether something was asked of the rpc-server, nothing came of it, and it
+// does nothing for that. Nobody else would notice: its peer answers, and the engine has
+// no patience limits.
+func (s *share) hangs(server ShareProcess) bool {
+	worked, err := server.Worked()
+	if err != nil {
+		return false // This system does not tell.
+	}
+	now := time.Now()
+	if worked != s.worked || s.asked.Load() <= s.moved.Load() {
+		s.worked, s.idled = worked, time.Time{}
+		return false
+	}
+	if s.idled.IsZero() {
+		s.idled = now
+	}
+	return now.Sub(s.idled) >= hangsAfter
 }
 
 // weighShare counts what an rpc-server takes where that is more than is reserved for it.
@@ -281,7 +313,7 @@ func (s *share) await(idle <-chan struct{}) {
 	drained := time.NewTimer(drainTime)
 	defer drained.Stop()
 	for {
-		still := quietAfterTurn - time.Since(time.Unix(0, s.moved.Load()))
+		still := quietAfterTurn - time.Since(time.Unix(0, max(s.moved.Load(), s.asked.Load())))
 		if still <= 0 {
 			return
 		}
@@ -326,6 +358,7 @@ func (w *worker) reserveShare(s *share) error {
 
 func (w *worker) freeShare(s *share) {
 	w.s.ledger.Release(s.reservation())
+	close(s.freed)
 	w.s.advert.again()
 }
 
@@ -496,11 +529,17 @@ type shareConn struct {
 	once  sync.Once
 }
 
-// Read notes that the engine computes, or has something to.
+// Read notes that something came of it.
 func (c *shareConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	c.share.moved.Store(time.Now().UnixNano())
 	return n, err
+}
+
+// Write notes that it is asked for something.
+func (c *shareConn) Write(p []byte) (int, error) {
+	c.share.asked.Store(time.Now().UnixNano())
+	return c.Conn.Write(p)
 }
 
 // CloseWrite passes on that the coordinator has said all.

@@ -208,6 +208,12 @@ func (l *leading) hearShares(v *view, m *modelView, now time.Time) {
 			l.setbacks.Well(key, now)
 		case StateFailed, StateRefused:
 			why := Reason(s.Reason)
+			if why == Unloaded { // For another model there; so the whole of it sleeps.
+				if current := v.placements[m.uid]; slices.ContainsFunc(current.Ways, func(w ways.Way) bool { return w.Group != nil && w.Group.ID == s.Group }) {
+					l.sleep(m.uid, s.Message)
+				}
+				continue
+			}
 			l.setbacks.Note(key, setback.Failure{
 				Mark: s.version.String(), Parks: s.State == StateFailed && why == EngineFailed, Reason: s.Reason, Text: s.Message, Build: v.peer[s.peer].advert.Engine.Commit,
 			}, now)

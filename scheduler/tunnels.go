@@ -47,7 +47,7 @@ func newTunnels(w *worker, r *run, group *ways.Group) *tunnels {
 
 // connect joins a connection of the engine with a stream to a worker, until either
 // ends.
-func (t *tunnels) connect(share int, c net.Conn) {
+func (t *tunnels) connect(_ context.Context, share int, c net.Conn) {
 	if !t.enter(c) {
 		_ = c.Close()
 		return

@@ -66,7 +66,7 @@ func planRows(ways []scheduler.PlannedWay) (rows [][]string) {
 		if way.Measured != nil {
 			measured = *way.Measured
 		}
-		row := []string{mark, way.Name, way.Way, memoryText(way.Memory, measured.Memory),
+		row := []string{mark, way.Name, way.Way, wayMemory(way, measured.Memory),
 			predictedSpeed(way.Prefill, measured.Prefill, way.Guessed), predictedSpeed(way.Decode, measured.Decode, way.Guessed),
 			fetchText(way), verdictText(way)}
 		if way.Verdict == "never" && !way.Runs {
@@ -85,6 +85,19 @@ func planRows(ways []scheduler.PlannedWay) (rows [][]string) {
 		rows = append(rows, row)
 	}
 	return rows
+}
+
+// wayMemory is what a way takes where: of one over several peers with their names.
+func wayMemory(way scheduler.PlannedWay, measured []scheduler.DeviceMemory) string {
+	text := memoryText(way.Memory, measured)
+	if len(way.Shares) == 0 {
+		return text
+	}
+	text = way.Name + " " + text
+	for _, s := range way.Shares {
+		text += "; " + s.Name + " " + memoryText(s.Memory, nil)
+	}
+	return text
 }
 
 // memoryText is memory by device, with what was measured beside it.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"net/http"
@@ -86,6 +87,9 @@ func printPeer(w io.Writer, p api.PeerShown) {
 	var runs []string
 	for _, r := range p.Runs {
 		runs = append(runs, r.Model+": "+replicaText(r.ReplicaState))
+	}
+	for _, s := range p.Takes {
+		runs = append(runs, fmt.Sprintf("%s: layers of it (%s), %s", s.Model, layersText(s.Memory), cmp.Or(s.State, "not heard of yet")))
 	}
 	say("runs", join(runs, "nothing"))
 }
