@@ -125,6 +125,9 @@ func (m *mesh) replan(ctx context.Context, of func(scheduler.ReplicaState) strin
 	}
 	figure.Say("%s killed, %s led: noticed %s, placed %s, ready %s, first token %s; %s", victim.Name, leader,
 		seen.At.Sub(began), placed.At.Sub(began), ready.At.Sub(began), first.Sub(began), placed.Text)
+	if seen.At.After(placed.At) {
+		seen = placed // Who is only suspect is planned without: nothing is logged of that.
+	}
 	p.all = append(p.all, first.Sub(began).Seconds())
 	p.detect = append(p.detect, seen.At.Sub(began).Seconds())
 	p.plan = append(p.plan, placed.At.Sub(seen.At).Seconds())
