@@ -21,8 +21,8 @@ const (
 	letter = 300
 )
 
-// answer is how fast one came, in tokens/s: the prompt until the first token, and then
-// the others. turns is the time of each token, for those who look at the stream.
+// answer is how fast one came, in tokens/s: the prompt until the first token, which
+// came at first, and then the others.
 type answer struct {
 	first           time.Time
 	prefill, decode float64
@@ -30,10 +30,13 @@ type answer struct {
 
 var asked atomic.Int64
 
+// short and long are how often a question is repeated in a prompt.
+const short, long = 1, 20
+
 // ask has the model write so many tokens, and calls each at every one. No prompt is
 // the beginning of another one, so that all of it is read.
-func ask(ctx context.Context, door string, tokens int, each func(nth int)) (a answer, err error) {
-	prompt := fmt.Sprintf("%d. %s", asked.Add(1), strings.Repeat("What is relay? ", 20))
+func ask(ctx context.Context, door string, length, tokens int, each func(nth int)) (a answer, err error) {
+	prompt := fmt.Sprintf("%d. %s", asked.Add(1), strings.Repeat("What is relay? ", length))
 	body, err := json.Marshal(map[string]any{"model": name, "prompt": prompt, "max_tokens": tokens, "ignore_eos": true, "temperature": 0,
 		"stream": true, "stream_options": map[string]bool{"include_usage": true},
 		// Random weights would write what is no text.

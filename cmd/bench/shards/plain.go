@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 
 	"relay/cmd/stage"
 	"relay/llama"
@@ -22,6 +23,28 @@ import (
 type plain struct {
 	door    string
 	running []*exec.Cmd
+	said    ending
+}
+
+// ending keeps the end of what several processes print.
+type ending struct {
+	mu   sync.Mutex
+	text []byte
+}
+
+func (e *ending) Write(p []byte) (int, error) {
+	const most = 2048
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.text = append(e.text, p...)
+	e.text = e.text[max(0, len(e.text)-most):]
+	return len(p), nil
+}
+
+func (e *ending) String() string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return string(e.text)
 }
 
 // startPlain starts what runs in a mesh a second time, with the same arguments and the
@@ -86,6 +109,7 @@ func (p *plain) start(dir, program string, args ...string) error {
 	cmd := exec.Command(program, args...)
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "GGML_NO_BACKTRACE=1", "LLAMA_CACHE="+filepath.Join(dir, "plain"))
+	cmd.Stdout, cmd.Stderr = &p.said, &p.said
 	if err := cmd.Start(); err != nil {
 		return err
 	}

@@ -9,15 +9,11 @@ import (
 	"relay/cmd/bench/figure"
 )
 
-// side is one of those that are asked in turn.
-type side struct {
-	name    string
-	door    string
-	answers []answer
-}
+// asks is how often each side is asked in a round.
+const asks = 2
 
 // speeds: how fast one peer answers that has the model whole, how fast two and three
-// do together, and how fast the same engines and servers are by plain TCP.
+// do together, and how fast such engines and servers are by plain TCP.
 func speeds(ctx context.Context) error {
 	return onMesh(ctx, 1, plenty, 1, func(one *mesh) error {
 		if err := one.peers[0].Follow(ctx, "/v0/model/load", map[string]string{"name": name}, &struct{}{}); err != nil {
@@ -25,82 +21,123 @@ func speeds(ctx context.Context) error {
 		}
 		return onMesh(ctx, 2, plenty, 1, func(two *mesh) error {
 			return onMesh(ctx, 3, needsThree, 1, func(three *mesh) error {
-				sides := []*side{{name: "solo", door: one.peers[0].Door}}
-				for i, m := range []*mesh{two, three} {
-					if _, err := m.spread(ctx, i+2); err != nil {
+				solo, groups := side{name: "solo"}, []*pair{{mesh: two}, {mesh: three}}
+				for round := range rounds {
+					if err := solo.ask(ctx, one.peers[0].Door); err != nil {
 						return err
 					}
-					p, err := startPlain(ctx, m)
-					if err != nil {
-						return err
+					for _, g := range groups {
+						if err := g.round(ctx, round%2 == 1); err != nil {
+							return err
+						}
 					}
-					defer p.stop()
-					sides = append(sides, &side{name: fmt.Sprint("shards", i+2), door: m.peers[0].Door}, &side{name: fmt.Sprint("tcp", i+2), door: p.door})
 				}
-				return compare(ctx, sides, map[string]*mesh{"shards2": two, "shards3": three})
+				solo.print()
+				var ratios [][2]float64
+				for _, g := range groups {
+					ratios = append(ratios, g.print())
+				}
+				worst := slices.MinFunc(ratios, byRatio)
+				figure.Ratio("tunnel_vs_tcp", worst[0], worst[1], "tokens/s")
+				return nil
 			})
 		})
 	})
 }
 
-// compare asks all sides in turn, now from one end and now from the other, and prints
-// how fast they were.
-func compare(ctx context.Context, sides []*side, groups map[string]*mesh) error {
-	turns := map[string]uint64{}
-	for round := range rounds + 1 { // In the first one all get warm.
-		for _, s := range sides {
-			a, err := ask(ctx, s.door, written, silent)
-			if err != nil {
-				return fmt.Errorf("%s: %w", s.name, err)
-			}
-			if round > 0 {
-				s.answers = append(s.answers, a)
-			}
-		}
-		slices.Reverse(sides)
-		if round > 0 {
-			continue
-		}
-		for name, m := range groups {
-			r, _ := m.group(ctx, m.peers[0])
-			turns[name] = turnsOf(r)
-		}
+// side is one of those that are asked in turn.
+type side struct {
+	name            string
+	prefill, decode []float64
+}
+
+func (s *side) ask(ctx context.Context, door string) error {
+	a, err := ask(ctx, door, long, written, silent)
+	if err != nil {
+		return fmt.Errorf("%s: %w", s.name, err)
 	}
-	slices.SortFunc(sides, func(a, b *side) int { return cmp.Compare(a.name, b.name) })
-	byName := map[string]*side{}
-	for _, s := range sides {
-		byName[s.name] = s
-		var prefill, decode []float64
-		for _, a := range s.answers {
-			prefill, decode = append(prefill, a.prefill), append(decode, a.decode)
-		}
-		figure.Value(s.name+"_prefill", figure.Median(prefill), "tokens/s")
-		figure.Value(s.name+"_decode", figure.Median(decode), "tokens/s")
-		if m := groups[s.name]; m != nil {
-			r, _ := m.group(ctx, m.peers[0])
-			figure.Value(s.name+"_turns_per_token", float64(turnsOf(r)-turns[s.name])/(rounds*written), "round trips")
-		}
-	}
-	worst := [2]float64{1, 0}
-	for _, n := range []string{"2", "3"} {
-		pair := middle(byName["shards"+n].answers, byName["tcp"+n].answers)
-		figure.Ratio("tunnel_vs_tcp_"+n, pair[0], pair[1], "tokens/s")
-		if worst[1] == 0 || pair[0]/pair[1] < worst[0]/worst[1] {
-			worst = pair
-		}
-	}
-	figure.Ratio("tunnel_vs_tcp", worst[0], worst[1], "tokens/s")
+	s.prefill, s.decode = append(s.prefill, a.prefill), append(s.decode, a.decode)
 	return nil
 }
 
-// middle is the decode of two sides, of all rounds the one with the median ratio: what
-// else the machine does changes from one second to the next.
-func middle(ours, base []answer) [2]float64 {
-	var pairs [][2]float64
-	for i := range ours {
-		pairs = append(pairs, [2]float64{ours[i].decode, base[i].decode})
-	}
-	slices.SortFunc(pairs, func(a, b [2]float64) int { return cmp.Compare(a[0]/a[1], b[0]/b[1]) })
-	figure.Say("through the mesh and by plain TCP, tokens/s, by their ratio: %.3g", pairs)
-	return pairs[len(pairs)/2]
+func (s *side) print() {
+	figure.Value(s.name+"_prefill", figure.Median(s.prefill), "tokens/s")
+	figure.Value(s.name+"_decode", figure.Median(s.decode), "tokens/s")
 }
+
+// pair is a group and the same by plain TCP.
+type pair struct {
+	mesh      *mesh
+	ours, tcp side
+	turns     []float64    // Per token, to all workers.
+	decodes   [][2]float64 // Of ours and of plain TCP, by round.
+}
+
+// round starts both anew, since where its memory lies makes one process faster than
+// another that is the same, and asks them in turn.
+func (p *pair) round(ctx context.Context, plainFirst bool) error {
+	n := len(p.mesh.peers)
+	p.ours.name, p.tcp.name = fmt.Sprint("shards", n), fmt.Sprint("tcp", n)
+	if err := p.mesh.rest(ctx); err != nil {
+		return err
+	}
+	if _, err := p.mesh.spread(ctx, n); err != nil {
+		return err
+	}
+	tcp, err := startPlain(ctx, p.mesh)
+	if err != nil {
+		return err
+	}
+	defer tcp.stop()
+	door := p.mesh.peers[0].Door
+	for _, at := range []string{door, tcp.door} { // Both get warm.
+		if _, err := ask(ctx, at, short, 8, silent); err != nil {
+			return err
+		}
+	}
+	before, _ := p.mesh.group(ctx, p.mesh.peers[0])
+	sides := []func() error{func() error { return p.ours.ask(ctx, door) }, func() error {
+		err := p.tcp.ask(ctx, tcp.door)
+		if err != nil {
+			err = fmt.Errorf("%w; it said at the end: %v", err, &tcp.said)
+		}
+		return err
+	}}
+	if plainFirst {
+		slices.Reverse(sides)
+	}
+	for range asks {
+		for _, ask := range sides {
+			if err := ask(); err != nil {
+				return err
+			}
+		}
+	}
+	after, _ := p.mesh.group(ctx, p.mesh.peers[0])
+	p.turns = append(p.turns, float64(turnsOf(after)-turnsOf(before))/(asks*written))
+	p.decodes = append(p.decodes, [2]float64{p.ours.last(), p.tcp.last()})
+	return nil
+}
+
+// last is the mean decode of the last round.
+func (s *side) last() (sum float64) {
+	for _, v := range s.decode[len(s.decode)-asks:] {
+		sum += v / asks
+	}
+	return sum
+}
+
+// print returns the decode of both, of all rounds the one with the median ratio: what
+// else the machine does changes from one second to the next.
+func (p *pair) print() [2]float64 {
+	p.ours.print()
+	figure.Value(p.ours.name+"_turns_per_token", figure.Median(p.turns), "round trips")
+	p.tcp.print()
+	slices.SortFunc(p.decodes, byRatio)
+	figure.Say("through the mesh and by plain TCP, tokens/s, by their ratio: %.3g", p.decodes)
+	middle := p.decodes[len(p.decodes)/2]
+	figure.Ratio(fmt.Sprint("tunnel_vs_tcp_", len(p.mesh.peers)), middle[0], middle[1], "tokens/s")
+	return middle
+}
+
+func byRatio(a, b [2]float64) int { return cmp.Compare(a[0]/a[1], b[0]/b[1]) }
