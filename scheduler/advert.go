@@ -59,6 +59,17 @@ func (a *advertiser) fetching(rate float64) {
 	a.fetchRate = rate
 }
 
+// tell measures and tells the mesh at once: what is said next rests on it.
+func (a *advertiser) tell() {
+	err := a.measure()
+	if err == nil {
+		err = a.publish()
+	}
+	if err != nil {
+		a.s.log.Warn("advert not published", "error", err)
+	}
+}
+
 // measure looks at the machine once and sets the ledger accordingly.
 func (a *advertiser) measure() error {
 	total, available, err := a.s.Memory()

@@ -189,6 +189,7 @@ func (w *worker) liveShare(ctx context.Context, s *share) {
 		w.mu.Lock()
 		s.failed = true
 		w.mu.Unlock()
+		w.s.advert.tell() // The next group is formed of what is free.
 		w.tellShare(s, Share{State: state, Reason: string(ReasonOf(err)), Message: err.Error()})
 		<-ctx.Done() // Until the leader orders something else.
 	}

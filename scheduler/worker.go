@@ -180,6 +180,9 @@ func (w *worker) live(ctx context.Context, r *run) {
 	if ReasonOf(err) != PeerGone {
 		lost = ""
 	}
+	if r.way.Group != nil {
+		w.s.advert.tell() // The next group is formed of what is free.
+	}
 	w.tell(r, Replica{State: state, Reason: string(ReasonOf(err)), Message: err.Error(), Lost: lost})
 	<-ctx.Done() // Until the leader orders something else.
 	w.withdraw(r)
