@@ -121,6 +121,9 @@ func readyBudget(s Spec) (time.Duration, error) {
 
 // launch prepares the folders and starts shim and engine.
 func (e Engine) launch(ctx context.Context, s Spec) (*Process, error) {
+	if len(s.Devices) == 0 {
+		s.CacheDir = "" // Nothing is compiled, and engines with GPUs run what lies there.
+	}
 	box, cache, err := makeFolders(s.RunDir, s.CacheDir)
 	if err != nil {
 		return nil, err

@@ -21,8 +21,12 @@ func spreadOver(t *testing.T, peers int, f func(t *testing.T, c *cluster, uid st
 	bubble(t, peers, func(t *testing.T, c *cluster) {
 		for _, p := range c.peers {
 			p.crash()
+		}
+		for _, p := range c.peers {
 			p.lend = 3 * gib
 			p.open()
+		}
+		for _, p := range c.peers {
 			p.start()
 		}
 		c.hold("m", c.peers[0], c.peers[1])
