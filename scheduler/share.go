@@ -17,6 +17,7 @@ import (
 	"relay/p2p"
 	"relay/p2p/membership"
 	"relay/p2p/record"
+	"relay/p2p/tunnel"
 	"relay/scheduler/leadership"
 	"relay/scheduler/ways"
 )
@@ -596,8 +597,7 @@ func (c *shareConn) Write(p []byte) (int, error) {
 
 // Reset breaks it at once.
 func (c *shareConn) Reset() error {
-	reset(c.Conn)
-	return c.Close()
+	return errors.Join(tunnel.Reset(c.Conn), c.Close())
 }
 
 // CloseWrite passes on that the coordinator has said all.

@@ -52,26 +52,26 @@ func newTunnels(w *worker, r *run, group *ways.Group) *tunnels {
 // ends, or ctx: then the engine is gone.
 func (t *tunnels) connect(ctx context.Context, share int, c net.Conn) {
 	if !t.enter(c) {
-		reset(c)
+		_ = tunnel.Reset(c)
 		return
 	}
 	defer t.leave(c)
 	stream, err := t.open(ctx, share)
 	if err != nil {
 		t.blame(share, err)
-		reset(c)
+		_ = tunnel.Reset(c)
 		return
 	}
 	if !t.enter(stream) {
-		reset(stream)
-		reset(c)
+		_ = tunnel.Reset(stream)
+		_ = tunnel.Reset(c)
 		return
 	}
 	defer t.leave(stream)
 	// Where one end takes nothing, nobody notices that the other one is gone.
 	defer context.AfterFunc(ctx, func() {
-		reset(c)
-		reset(stream)
+		_ = tunnel.Reset(c)
+		_ = tunnel.Reset(stream)
 	})()
 	var ended atomic.Bool // By either side.
 	near := &end{c, func() { ended.Store(true) }}
@@ -149,20 +149,8 @@ func (t *tunnels) cut(share int, why error) {
 	t.mu.Unlock()
 	t.end()
 	for c := range conns {
-		reset(c)
+		_ = tunnel.Reset(c)
 	}
-}
-
-// reset breaks a connection so that the other side notices at once.
-func reset(c net.Conn) {
-	if r, ok := c.(interface{ Reset() error }); ok {
-		_ = r.Reset() // What matters is that it is over.
-		return
-	}
-	if tcp, ok := c.(interface{ SetLinger(int) error }); ok {
-		_ = tcp.SetLinger(0)
-	}
-	_ = c.Close()
 }
 
 // close is for an engine that ends, or has ended: nothing is anybody's fault any more.
@@ -241,10 +229,7 @@ func (e *end) Read(p []byte) (int, error) {
 }
 
 // Reset breaks it at once.
-func (e *end) Reset() error {
-	reset(e.Conn)
-	return nil
-}
+func (e *end) Reset() error { return tunnel.Reset(e.Conn) }
 
 func (e *end) CloseWrite() error {
 	if half, ok := e.Conn.(interface{ CloseWrite() error }); ok {
