@@ -148,10 +148,11 @@ type served struct {
 }
 
 func (w served) there(_ context.Context, m *scheduler.ModelState) bool {
-	if !w.spread {
-		return serves(*m)
-	}
-	return slices.ContainsFunc(m.Replicas, func(r scheduler.ReplicaState) bool { return r.State == scheduler.StateReady && len(r.Shares) > 0 })
+	return w.spread == m.Spread && slices.ContainsFunc(m.Replicas, func(r scheduler.ReplicaState) bool {
+		// The shares of a group that is on its way out are not told any more.
+		placed := (r.Way == "shards") == (len(r.Shares) > 0)
+		return r.State == scheduler.StateReady && placed && (!w.spread || len(r.Shares) > 0)
+	})
 }
 
 func (served) refused(m scheduler.ModelState, still time.Duration, names map[string]string) error {

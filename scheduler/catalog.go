@@ -29,7 +29,7 @@ func (s *Scheduler) mayChangeModels() error {
 // mayHoldModels refuses whole models on a machine that may not have them.
 func (s *Scheduler) mayHoldModels(v *view) error {
 	if me := v.peer[s.self]; me != nil && !me.trusted() {
-		return Errorf(NotAllowed, "this machine's trust is %q: whole models are for peers with trust %q only", me.Trust, membership.TrustReplicas)
+		return Errorf(NotAllowed, "the trust of %s is %q: whole models are for peers with trust %q only", me.Name, me.Trust, membership.TrustReplicas)
 	}
 	return nil
 }

@@ -148,7 +148,7 @@ func (s *Scheduler) makeRoom(ctx context.Context) bool {
 		return true
 	}
 	want, began := 2*WantsFree(total), free
-	s.pruneTensors(PruneOptions{})
+	(&PruneOptions{}).pruneTensors(s.Tensors)
 	result, err := s.free(ctx, freeOptions{
 		only: func(p Piece) bool {
 			return s.ModelsDir == "" || filepath.Dir(p.Path) == s.ModelsDir || filepath.Dir(filepath.Dir(p.Path)) == s.ModelsDir

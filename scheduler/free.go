@@ -209,26 +209,40 @@ func (f freer) free(ctx context.Context, c candidate, dry bool) (bytes uint64, r
 
 // Prune deletes what relay has put on this machine's disk and may go.
 func (s *Scheduler) Prune(ctx context.Context, o PruneOptions) (Pruned, error) {
-	tensors := s.pruneTensors(o)
+	tensors := o.pruneTensors(s.Tensors)
 	result, err := s.free(ctx, freeOptions{dry: o.DryRun, need: o.need()})
-	if tensors.Bytes > 0 {
-		result.Freed, result.FreedBytes = append(result.Freed, tensors), result.FreedBytes+tensors.Bytes
-	}
+	result.add(tensors)
 	return result, err
 }
 
-// pruneTensors deletes the tensors that no group uses, whatever may stay of the rest:
-// they are copies of what other peers have. How many these are is known only once they
-// are gone, so a dry run says nothing of them.
-func (s *Scheduler) pruneTensors(o PruneOptions) Piece {
-	if s.Tensors == nil || o.DryRun {
-		return Piece{}
+// pruneTensors deletes the tensors that no group uses, first of all: they are copies of
+// what other peers have. Of what may stay, they take their part.
+func (o *PruneOptions) pruneTensors(tensors Tensors) (freed Piece) {
+	if tensors == nil {
+		return freed
 	}
-	freed, err := s.Tensors.Sweep(0)
-	if err != nil {
-		s.log.Warn("tensors that nobody uses are not deleted", "error", err)
+	idle, stays := tensors.Idle(), int64(0)
+	if o.MaxSize != nil {
+		stays = int64(min(uint64(idle), *o.MaxSize))
+		left := *o.MaxSize - uint64(stays)
+		o.MaxSize = &left
 	}
-	return Piece{Name: "tensors of layers that are used no more", Path: s.Tensors.Dir(), Bytes: uint64(max(0, freed))}
+	freed = Piece{Name: "layers of models that no group uses any more", Path: tensors.Dir(), Bytes: uint64(idle - stays)}
+	if o.DryRun {
+		return freed
+	}
+	bytes, err := tensors.Sweep(tensors.Bytes() - (idle - stays))
+	if freed.Bytes = uint64(max(0, bytes)); err != nil {
+		freed.Reason, freed.Why = keptFailed, err.Error()
+	}
+	return freed
+}
+
+// add adds tensors to what was freed.
+func (p *Pruned) add(tensors Piece) {
+	if tensors.Bytes > 0 {
+		p.Freed, p.FreedBytes = append(p.Freed, tensors), p.FreedBytes+tensors.Bytes
+	}
 }
 
 // need leaves MaxSize of what may go.
@@ -276,7 +290,7 @@ func (s *Scheduler) candidates() (list []candidate, aside []Piece, err error) {
 			if m.has(c) {
 				n.names = append(n.names, m.shown)
 				n.pinned = n.pinned || m.Pinned
-				n.spread = n.spread || v.spreads(m.uid)
+				n.spread = n.spread || v.spreads(m.uid) || v.tooLarge(m)
 			}
 		}
 		for _, m := range s.Coming {
@@ -447,7 +461,8 @@ func stayText(c candidate, reason string) string {
 // then whether there is another whole copy, so of whole copies only those go that
 // no model of the mesh needs. table holds the mesh's records, and is nil where
 // this machine is in none; coming are models on their way into it.
-func PruneOffline(from Content, table *record.Table, coming []Carried, o PruneOptions) (Pruned, error) {
+func PruneOffline(from Content, tensors Tensors, table *record.Table, coming []Carried, o PruneOptions) (Pruned, error) {
+	layers := o.pruneTensors(tensors)
 	models := slices.Clone(coming)
 	if table != nil {
 		for _, r := range table.List(KindModel) {
@@ -473,6 +488,7 @@ func PruneOffline(from Content, table *record.Table, coming []Carried, o PruneOp
 		stays: stayText,
 	}
 	result, err := f.run(context.Background(), freeOptions{dry: o.DryRun, need: o.need()})
+	result.add(layers)
 	result.Offline = true
 	return result, err
 }

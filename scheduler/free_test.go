@@ -358,13 +358,13 @@ func TestPruneOffline(t *testing.T) {
 		coming := []Carried{{uidOf("coming"), Model{Name: "coming", CID: c.rootOf("coming").String(), Bytes: 1 << 20}}}
 		c.pass(time.Second)
 		a.crash()
-		p, err := PruneOffline(a, a.table, coming, PruneOptions{})
+		p, err := PruneOffline(a, nil, a.table, coming, PruneOptions{})
 		if err != nil || !p.Offline {
 			t.Errorf("%+v: %v", p, err)
 		}
 		c.want("went", freed(p), "m2, orphan")
 		c.want("stayed", reasons(p), "coming "+eviction.Last+", m "+eviction.Last)
-		p, err = PruneOffline(a, nil, nil, PruneOptions{}) // In no mesh any more.
+		p, err = PruneOffline(a, nil, nil, nil, PruneOptions{}) // In no mesh any more.
 		c.want("went", len(p.Freed), 2)
 		if err != nil {
 			t.Error(err)

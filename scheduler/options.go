@@ -225,6 +225,8 @@ type Tensors interface {
 	// Lease keeps tensors from being deleted, those that are missing as soon as they are
 	// filled.
 	Lease(keys []tensorcache.Key) (release func(), missing []tensorcache.Key)
+	// Idle is what no lease holds, in bytes.
+	Idle() int64
 	// Sweep deletes what no lease holds until at most so many bytes are left.
 	Sweep(most int64) (freed int64, err error)
 }

@@ -83,6 +83,18 @@ func (g *spreading) judge(v *view, m *modelView) {
 	}
 }
 
+// standIn is a plan of whole replicas in which a group serves until one of them is ready.
+func (g *spreading) standIn(plan placement.Plan, s placement.Snapshot) placement.Plan {
+	runs := slices.ContainsFunc(plan.Orders, func(o placement.Order) bool { return o.Peer == g.coordinator })
+	ready := slices.ContainsFunc(s.Peers, func(p placement.Peer) bool {
+		return p.Ready && slices.ContainsFunc(plan.Orders, func(o placement.Order) bool { return o.Peer == p.ID })
+	})
+	if g.way.Group != nil && g.broken == "" && g.ready && !runs && !ready {
+		plan.Orders = append(plan.Orders, placement.Order{Peer: g.coordinator, Way: g.way})
+	}
+	return plan
+}
+
 // grace says whether a group may go on although a peer of it is to be empty: as long as
 // a whole replica there might.
 func (g *spreading) grace(s placement.Snapshot) bool {
@@ -111,14 +123,7 @@ func (l *leading) spread(v *view, m *modelView, s placement.Snapshot, g spreadin
 	case want.Count < 1:
 		return plan
 	case whole && !forced:
-		runs := slices.ContainsFunc(plan.Orders, func(o placement.Order) bool { return o.Peer == g.coordinator })
-		ready := slices.ContainsFunc(s.Peers, func(p placement.Peer) bool {
-			return p.Ready && slices.ContainsFunc(plan.Orders, func(o placement.Order) bool { return o.Peer == p.ID })
-		})
-		if g.way.Group != nil && g.broken == "" && g.ready && !runs && !ready {
-			plan.Orders = append(plan.Orders, kept)
-		}
-		return plan
+		return g.standIn(plan, s)
 	case g.way.Group != nil && g.broken == "" && g.leaving == "" && !anew:
 		return placement.Plan{Orders: []placement.Order{kept}, Text: g.text}
 	}
@@ -134,10 +139,11 @@ func (l *leading) spread(v *view, m *modelView, s placement.Snapshot, g spreadin
 			Orders: []placement.Order{{Peer: formed.Coordinator, Way: formed.Way}},
 			Text:   fmt.Sprintf("model %q: %s", m.shown, formed.Text),
 		}
-	case g.way.Group != nil && g.broken == "" && g.grace(s): // Better than nothing, for a while.
-		return placement.Plan{Orders: []placement.Order{kept}, Text: g.stays()}
 	case whole: // Forced, and it cannot be.
 		plan.Text += "; not on several peers: " + no.Text
+		return g.standIn(plan, s)
+	case g.way.Group != nil && g.broken == "" && g.grace(s): // Better than nothing, for a while.
+		return placement.Plan{Orders: []placement.Order{kept}, Text: g.stays()}
 	case plan.Reason == string(NoCapacity) && len(model.Shape.Layers) > 0 && len(v.peers) > 1:
 		plan.Text += "; nor on several peers: " + no.Text
 		plan.Final = plan.Final && no.Verdict == ways.Never && !l.passing(v)
@@ -212,7 +218,7 @@ func (l *leading) problem(v *view, m *modelView, model placement.Model, s placem
 		case !at.alive():
 			member.Barred = &shards.Bar{Reason: string(PeerGone), Text: member.Name + " does not answer"}
 		case state.Blocked || state.Parked:
-			member.NoWork = &shards.Bar{Reason: cmp.Or(state.Reason, string(EngineFailed)), Text: fmt.Sprintf("%s failed to take layers: %s", member.Name, state.Text)}
+			member.NoWork = &shards.Bar{Reason: cmp.Or(state.Reason, string(EngineFailed)), Text: fmt.Sprintf("%s takes no layers for now: %s", member.Name, state.Text)}
 		}
 	}
 	return p
@@ -238,27 +244,56 @@ func (v *view) turnsOf(m *modelView) float64 {
 // copiesWarning says of a model that runs on several peers that only one of them could
 // coordinate it; "" where more could.
 func (v *view) copiesWarning(m *modelView) string {
-	if !v.spreads(m.uid) {
+	if !slices.ContainsFunc(v.placements[m.uid].Ways, func(w ways.Way) bool { return w.Group != nil }) {
 		return ""
 	}
-	only, to := "", "PEER"
-	for _, id := range v.wholeHolders(m) {
-		if p := v.peer[id]; p.alive() && p.trusted() {
-			if only != "" {
-				return ""
-			}
+	holders := v.wholeHolders(m)
+	only, to := "", ""
+	for i := range v.peers {
+		switch p := &v.peers[i]; {
+		case !p.alive() || !p.trusted():
+		case !slices.Contains(holders, p.id):
+			to = cmp.Or(to, p.Name)
+		case only != "":
+			return ""
+		default:
 			only = p.Name
-		}
-	}
-	for _, s := range m.shares {
-		if p := v.peer[s.peer]; p.trusted() {
-			to = p.Name
 		}
 	}
 	if only == "" {
 		return ""
 	}
-	return fmt.Sprintf("only %s has the whole file of model %q, which runs on several machines: where it goes nobody can coordinate (relay model pull %s --to %s)", only, m.shown, m.shown, to)
+	text := fmt.Sprintf("only %s has the whole file of model %q, which runs on several machines: where it goes nobody can coordinate", only, m.shown)
+	if to != "" {
+		text += fmt.Sprintf(" (relay model pull %s --to %s)", m.shown, to)
+	}
+	return text
+}
+
+// tooLarge says of a model that no peer lends as much as it takes, as far as they tell:
+// where it runs, it runs on several.
+func (v *view) tooLarge(m *modelView) bool {
+	if m.Shape == nil || len(m.Shape.Layers) == 0 {
+		return false // There is nothing to spread.
+	}
+	need, told := m.shape().CPU(), false
+	for i := range v.peers {
+		p := &v.peers[i]
+		if !p.adverts {
+			continue
+		}
+		told = true
+		lent := p.advert.Lent
+		for _, d := range p.advert.Devices {
+			if d.ID != ways.HostID && !d.Unified {
+				lent += d.Lent
+			}
+		}
+		if lent >= need {
+			return false
+		}
+	}
+	return told
 }
 
 // passing says whether somebody is away who may come back.
@@ -272,10 +307,18 @@ func (l *leading) blame(v *view, m *modelView, r replicaView, now time.Time) {
 	for _, way := range v.placements[m.uid].Ways {
 		if _, works := way.Group.Share(r.Lost); works && way.Group.ID == r.Group {
 			l.setbacks.Note(setback.Key{Peer: r.Lost, UID: m.uid, Way: shareWay}, setback.Failure{
-				Mark: "lost " + mark(r), Reason: string(PeerGone), Text: v.peer[r.peer].Name + " lost it: " + r.Message, Build: v.commitOf(r.Lost),
+				Mark: "lost " + mark(r), Reason: string(PeerGone), Text: lostText(v.peer[r.peer].Name, r.Message), Build: v.commitOf(r.Lost),
 			}, now)
 		}
 	}
+}
+
+// lostText says that a coordinator lost a worker, of whom the sentence is about.
+func lostText(coordinator, message string) string {
+	if _, why, ok := strings.Cut(message, wasLost); ok {
+		return fmt.Sprintf("%s lost it (%s)", coordinator, why)
+	}
+	return fmt.Sprintf("%s could not use it (%s)", coordinator, message)
 }
 
 func (v *view) commitOf(id string) string {

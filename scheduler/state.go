@@ -109,6 +109,8 @@ type ModelState struct {
 	Reason string `json:"reason,omitempty"`
 	// Final: nothing but a person changes that it runs nowhere.
 	Final bool `json:"final,omitempty"`
+	// Spread: somebody wants it on several peers, even where one holds it.
+	Spread bool `json:"spread,omitempty"`
 	// Warning is what is wrong although it runs, in a sentence.
 	Warning string `json:"warning,omitempty"`
 	// Later: it runs nowhere now, and is placed once what runs elsewhere has ended or
@@ -289,7 +291,7 @@ func (s *Scheduler) modelState(v *view, m *modelView, pulls []PullState) ModelSt
 	case ok && v.inForce(p):
 		state.Leader = &LeaderState{p.leader, p.version[0]}
 		state.Placed, state.Reason, state.Final, state.Later = p.Text, p.Reason, p.Final, p.Later
-		state.Asleep = p.Asleep && len(p.Peers) == 0
+		state.Asleep, state.Spread = p.Asleep && len(p.Peers) == 0, p.Spread
 		for _, k := range p.Parked {
 			state.Parked = append(state.Parked, ParkedState{k.Peer, k.Way, k.Text})
 		}

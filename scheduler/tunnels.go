@@ -43,6 +43,9 @@ const (
 	openEvery = 50 * time.Millisecond
 )
 
+// wasLost stands between a worker's name and why it was lost.
+const wasLost = ", which has layers of it, was lost: "
+
 func newTunnels(w *worker, r *run, group *ways.Group) *tunnels {
 	ctx, end := context.WithCancel(context.Background())
 	return &tunnels{w: w, r: r, group: group, meters: make([]tunnel.Meter, len(group.Shares)), ctx: ctx, end: end, conns: map[net.Conn]bool{}, broken: make(chan struct{})}
@@ -135,7 +138,7 @@ func (t *tunnels) blame(share int, why error) {
 	}
 	id := t.group.Shares[share].Peer
 	t.lost = id
-	t.fault = &Error{Why: PeerGone, Retry: RetryLater, Message: t.w.s.nameOf(id) + ", which has layers of it, was lost: " + why.Error(), Err: why}
+	t.fault = &Error{Why: PeerGone, Retry: RetryLater, Message: t.w.s.nameOf(id) + wasLost + why.Error(), Err: why}
 	close(t.broken)
 }
 

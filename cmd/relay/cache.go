@@ -20,8 +20,8 @@ func newCachePrune() *cobra.Command {
 	var q scheduler.PruneOptions
 	var limit string
 	cmd := &cobra.Command{
-		Use: "prune", Short: "Free disk: pulled models that may go, and unfinished pulls",
-		Long: "Free disk: unfinished pulls that do not run, and pulled models that are not pinned, do not\nrun here, and of which another machine has a whole copy. " +
+		Use: "prune", Short: "Free disk: pulled models that may go, unfinished pulls, and layers that are not used",
+		Long: "Free disk: layers of models that no group uses any more, unfinished pulls that do not run, and\npulled models that are not pinned, do not run here, and of which another machine has a whole copy. " +
 			"What is used least goes first.\nFiles registered in place are never deleted. Where no peer runs here nobody can be asked\n" +
 			"for another copy: then of pulled models only those go that the mesh does not know any more.",
 		Args: exactly(0, "no arguments"),
@@ -78,7 +78,7 @@ func pruneOffline(cmd *cobra.Command, q scheduler.PruneOptions) (scheduler.Prune
 	if err != nil {
 		return scheduler.Pruned{}, err
 	}
-	return scheduler.PruneOffline(m.content, table, coming, q)
+	return scheduler.PruneOffline(m.content, m.tensors, table, coming, q)
 }
 
 func printPruned(w io.Writer, p scheduler.Pruned) {

@@ -160,7 +160,7 @@ func newPeerJoin() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "join INVITE", Short: "Join the mesh of an invite: now where a peer runs here, else with the next `relay up`",
 	}
-	forget := cmd.Flags().Bool("forget", false, "instead, drop the invite that was kept for the next `relay up`")
+	forget := cmd.Flags().Bool("forget", false, "instead, drop the invite that was kept for the next start")
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
 		if *forget {
 			return exactly(0, "no invite with --forget")(cmd, args)

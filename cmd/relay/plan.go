@@ -16,7 +16,7 @@ func newModelPlan() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "plan NAME", Short: "Every way in which a model could run, and why it runs where it does",
 		Long: "Every way in which a model could run: what it would take, how fast it would be, how long\nfetching its file would take, and why it is chosen or refused. Speeds are tokens a second of one\nrequest; " +
-			"~ stands before those of devices whose own speed is not known yet. What was measured\nwhen it ran that way stands beside what is predicted.",
+			"~ stands before those of devices whose own speed is not known yet. The output layer counts as one. What was measured\nwhen it ran that way stands beside what is predicted.",
 		Args: exactly(1, "the name of a model"),
 	}
 	asJSON := jsonFlag(cmd)

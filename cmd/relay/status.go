@@ -272,7 +272,7 @@ func diskText(u scheduler.DiskUse) string {
 		}
 		return fmt.Sprintf("%s of %s (%s)", size(c.Used), size(c.Cap), setting)
 	}
-	return fmt.Sprintf("models %s, pulled and unfinished %s, %s free", of(u.Models, "RELAY_MODELS_MAX"), of(u.Cache, "RELAY_CACHE_MAX"), size(u.Free))
+	return fmt.Sprintf("models %s, pulled, unfinished and layers %s, %s free", of(u.Models, "RELAY_MODELS_MAX"), of(u.Cache, "RELAY_CACHE_MAX"), size(u.Free))
 }
 
 // runsText says where a model runs, or why it need not, or is not tried, and how many

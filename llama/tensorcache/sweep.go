@@ -21,7 +21,7 @@ func (c *Cache) Sweep(most int64) (freed int64, err error) {
 		if c.bytes+c.writing <= most {
 			break
 		}
-		if c.keeping[e.name] != nil || slices.ContainsFunc(e.keys, func(k Key) bool { return c.leases[k] > 0 }) {
+		if c.held(e) {
 			continue
 		}
 		before := c.bytes
@@ -31,6 +31,23 @@ func (c *Cache) Sweep(most int64) (freed int64, err error) {
 		freed += before - c.bytes
 	}
 	return freed, errors.Join(errs...)
+}
+
+// Idle is how many bytes Sweep(0) would delete now.
+func (c *Cache) Idle() (bytes int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, e := range c.entries {
+		if !c.held(e) {
+			bytes += e.bytes
+		}
+	}
+	return bytes
+}
+
+// held says whether a tensor may not be deleted; c.mu is held.
+func (c *Cache) held(e *entry) bool {
+	return c.keeping[e.name] != nil || slices.ContainsFunc(e.keys, func(k Key) bool { return c.leases[k] > 0 })
 }
 
 // Erase deletes all tensors, or none where one is leased or being filled: then the

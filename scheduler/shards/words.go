@@ -190,7 +190,7 @@ func (l *line) all() (list []*Member) {
 func (f *former) text(l *line, p *Plan) string {
 	why := "no peer could hold all of it"
 	if f.p.Force {
-		why = "somebody asked for it"
+		why = fmt.Sprintf("somebody asked for it (relay model load %s ends that)", f.p.Name)
 	}
 	text := fmt.Sprintf("runs on %s together, since %s: %s", names(l.all()), why, p.Layers)
 	if load := p.Load.Seconds(); load >= 1 {
