@@ -270,19 +270,18 @@ func (v *view) copiesWarning(m *modelView) string {
 	return text
 }
 
-// tooLarge says of a model that no peer lends as much as it takes, as far as they tell:
-// where it runs, it runs on several.
+// tooLarge says of a model that no peer lends as much as it takes, as far as they tell, and
+// all together do: where it runs, it runs on several.
 func (v *view) tooLarge(m *modelView) bool {
 	if m.Shape == nil || len(m.Shape.Layers) == 0 {
 		return false // There is nothing to spread.
 	}
-	need, told := m.shape().CPU(), false
+	need, all := m.shape().CPU(), uint64(0)
 	for i := range v.peers {
 		p := &v.peers[i]
-		if !p.adverts {
+		if !p.takesShares() {
 			continue
 		}
-		told = true
 		lent := p.advert.Lent
 		for _, d := range p.advert.Devices {
 			if d.ID != ways.HostID && !d.Unified {
@@ -292,8 +291,9 @@ func (v *view) tooLarge(m *modelView) bool {
 		if lent >= need {
 			return false
 		}
+		all += lent
 	}
-	return told
+	return all >= need
 }
 
 // passing says whether somebody is away who may come back.

@@ -237,7 +237,7 @@ func TestProgressText(t *testing.T) {
 
 func shownSample(s api.Status, i int) api.PeerShown {
 	return api.PeerShown{PeerState: s.Peers[i], Addresses: []string{"/ip4/192.0.2.7/tcp/8421", "/ip4/192.0.2.7/udp/8421/quic-v1"},
-		Holds: []string{"qwen"}, Leads: []string{}, Runs: []api.PeerRun{{Model: "qwen", ReplicaState: s.Models[0].Replicas[1]}}}
+		Holds: []string{"qwen"}, Leads: []string{}, Takes: []api.PeerTake{}, Runs: []api.PeerRun{{Model: "qwen", ReplicaState: s.Models[0].Replicas[1]}}}
 }
 
 // A moment is told with its date where it was not today.

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -338,11 +339,43 @@ func (s *stage) door(name string) string {
 	return net.JoinHostPort("127.0.0.1", strconv.Itoa(s.ports[name]))
 }
 
+// freePort is a port that is free, below those that the kernel gives to
+// connections: it is to be free again when a peer is restarted.
 func freePort(ts *testscript.TestScript) int {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	ts.Check(err)
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
+	for range 1000 {
+		port := 10000 + rand.IntN(20000)
+		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+		if err != nil {
+			continue
+		}
+		_ = l.Close() // It was only tried.
+		if given.take(port) {
+			return port
+		}
+	}
+	ts.Fatalf("no port is free")
+	return 0
+}
+
+// given are the ports that scripts of this process have been given.
+var given ports
+
+type ports struct {
+	mu    sync.Mutex
+	taken map[int]bool
+}
+
+func (p *ports) take(port int) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.taken[port] {
+		return false
+	}
+	if p.taken == nil {
+		p.taken = map[int]bool{}
+	}
+	p.taken[port] = true
+	return true
 }
 
 // wait polls until f has no error; the logs of all peers are shown when it never does.
