@@ -175,7 +175,8 @@ func (l Lend) share(devices []Device, own owned) {
 		default:
 			used := d.Total - min(d.Total, d.Free)
 			used -= min(used, d.Foreign)
-			d.Lent = d.Free + min(own.Bytes[d.ID], used) // What is reserved may not be taken yet.
+			// What is reserved may not be taken yet, and what was may have been given back since.
+			d.Lent = d.Free + min(d.own, used)
 			d.Lent -= min(d.Lent, l.VRAMReserve)
 		}
 		if l.Bytes > 0 {
@@ -290,7 +291,7 @@ func worthTelling(old, now Advert) bool {
 func steady(devices []Device) []Device {
 	var list []Device
 	for _, d := range devices {
-		d.Free, d.Lent, d.Room, d.Evictable, d.Decode, d.Prefill, d.Foreign, d.ForeignKnown = 0, 0, 0, 0, 0, 0, 0, false
+		d.Free, d.Lent, d.Room, d.Evictable, d.Decode, d.Prefill, d.Foreign, d.ForeignKnown, d.own = 0, 0, 0, 0, 0, 0, 0, false, 0
 		list = append(list, d)
 	}
 	return list

@@ -86,6 +86,7 @@ func (d *devices) look(ctx context.Context) {
 		case g.ForeignKnown:
 			d.foreign[g.ID] = g.Foreign
 		}
+		g.own = own.Bytes[g.ID]
 		g.Busy = bounded(d.judge(g, now.Mono), maxSentence)
 		gpus = append(gpus, g)
 	}

@@ -135,12 +135,12 @@ func TestAnErrorThatFitsNoRecord(t *testing.T) {
 // What is lent of each device, by what its owner keeps and allows.
 func TestLend(t *testing.T) {
 	ram := func(free uint64) Device { return Device{ID: "RAM", Kind: "ram", Total: 200, Free: free, Known: true} }
-	gpu := Device{ID: "CUDA0", Kind: "gpu", Total: 80, Free: 30, Known: true, Foreign: 20, ForeignKnown: true}
+	gpu := Device{ID: "CUDA0", Kind: "gpu", Total: 80, Free: 30, Known: true, Foreign: 20, ForeignKnown: true, own: 25}
 	unseen := gpu // What others hold of it is not known.
 	unseen.ForeignKnown = false
 	unknown, unified, unusable := gpu, gpu, gpu
 	unknown.Known, unified.Unified, unusable.Unusable = false, true, "no build"
-	ours := owned{Own: Own{Bytes: map[string]uint64{"CUDA0": 25}}, private: 50}
+	ours := owned{private: 50}
 	for name, test := range map[string]struct {
 		lend    Lend
 		devices []Device
@@ -155,6 +155,7 @@ func TestLend(t *testing.T) {
 		"no more than there is":    {Lend{Bytes: 4000, Reserve: 30}, []Device{ram(100)}, owned{}, []uint64{70}},
 		"a GPU, less what others":  {Lend{VRAMReserve: 5}, []Device{gpu, ram(100)}, ours, []uint64{50, 150}},
 		"others that are not seen": {Lend{VRAMReserve: 5}, []Device{unseen, ram(100)}, ours, []uint64{50, 150}},
+		"given back since then":    {Lend{VRAMReserve: 5}, []Device{gpu, ram(100)}, owned{}, []uint64{50, 100}},
 		"allowed of each":          {Lend{Bytes: 25}, []Device{gpu, ram(100)}, owned{}, []uint64{25, 25}},
 		"unknown is not lent":      {Lend{}, []Device{unknown, unusable, ram(100)}, owned{}, []uint64{0, 0, 100}},
 		"the host's, most of it":   {Lend{}, []Device{unified, ram(80)}, owned{}, []uint64{70, 80}},

@@ -189,6 +189,8 @@ type Device struct {
 	ForeignKnown bool   `cbor:"-" json:"foreign_known"`
 	// UUID is the maker's own id of a GPU, which stays on its machine too.
 	UUID string `cbor:"-" json:"uuid,omitempty"`
+
+	own uint64 // What this peer's engines had reserved of it when Free was looked at.
 }
 
 // Build is one build of the engine.
