@@ -23,16 +23,20 @@ import (
 // random LAYERS FILE makes a model with random weights that the engine runs: some
 // eleven MiB a layer, and the demo model's vocabulary.
 func cmdRandom(ts *testscript.TestScript, neg bool, args []string) {
+	writeRandom(ts, neg, args, "random", gguftest.Random{Width: 1024, FeedForward: 2816})
+}
+
+func writeRandom(ts *testscript.TestScript, neg bool, args []string, name string, m gguftest.Random) {
 	layers := 0
 	if len(args) == 2 {
 		layers, _ = strconv.Atoi(args[0])
 	}
 	if neg || layers < 1 {
-		ts.Fatalf("usage: random LAYERS FILE")
+		ts.Fatalf("usage: %s LAYERS FILE", name)
 	}
 	from, err := gguftest.Parse(demo.GGUF())
 	ts.Check(err)
-	m := gguftest.Random{Arch: "llama", Type: gguftest.Q8_0, Layers: layers, Width: 1024, KVWidth: 256, HeadWidth: 64, FeedForward: 2816, Train: 4096}
+	m.Arch, m.Type, m.Layers, m.KVWidth, m.HeadWidth, m.Train = "llama", gguftest.Q8_0, layers, 256, 64, 4096
 	ts.Check(m.Write(ts.MkAbs(args[1]), from))
 }
 

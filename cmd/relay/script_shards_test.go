@@ -22,7 +22,6 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"relay/llama/demo"
 	"relay/llama/gguf"
 	"relay/llama/gguf/gguftest"
 	"relay/llama/tensorcache"
@@ -31,17 +30,7 @@ import (
 // wide LAYERS FILE makes a model with random weights like random, of which two tensors
 // in each layer are over 10 MiB: some 27 MiB a layer.
 func cmdWide(ts *testscript.TestScript, neg bool, args []string) {
-	layers := 0
-	if len(args) == 2 {
-		layers, _ = strconv.Atoi(args[0])
-	}
-	if neg || layers < 1 {
-		ts.Fatalf("usage: wide LAYERS FILE")
-	}
-	from, err := gguftest.Parse(demo.GGUF())
-	ts.Check(err)
-	m := gguftest.Random{Arch: "llama", Type: gguftest.Q8_0, Layers: layers, Width: 3328, KVWidth: 256, HeadWidth: 64, FeedForward: 256, Train: 4096}
-	ts.Check(m.Write(ts.MkAbs(args[1]), from))
+	writeRandom(ts, neg, args, "wide", gguftest.Random{Width: 3328, FeedForward: 256})
 }
 
 // partof NAME MODEL PERCENT VARIABLE takes so much of what a model needs, in MiB.
