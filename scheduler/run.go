@@ -176,18 +176,18 @@ func (w *worker) launch(ctx context.Context, r *run, e *engine, beside bool, tex
 		if err := w.gather(ctx, r, e); err != nil {
 			return err
 		}
-		ways := newTunnels(w, r, e.way.Group)
+		links := newTunnels(w, r, e.way.Group)
 		defer func() {
-			if fault := ways.faultOf(err); fault != nil {
+			if fault := links.faultOf(err); fault != nil {
 				err = fault
 			}
 			w.mu.Lock()
-			r.lost = ways.lostWorker()
+			r.lost = links.lostWorker()
 			w.mu.Unlock()
 		}()
-		launch.Connected = ways.connect
+		launch.Connected = links.connect
 		w.mu.Lock()
-		e.tunnels = ways
+		e.tunnels = links
 		w.mu.Unlock()
 		w.judgeGroups(w.s.newView())
 	}

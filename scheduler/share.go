@@ -16,7 +16,6 @@ import (
 	"relay/llama/tensorcache"
 	"relay/p2p"
 	"relay/p2p/membership"
-	"relay/p2p/record"
 	"relay/p2p/tunnel"
 	"relay/scheduler/leadership"
 	"relay/scheduler/ways"
@@ -35,7 +34,6 @@ type share struct {
 	// Of worker.mu.
 	model  Model
 	evict  bool
-	order  record.Version
 	fence  leadership.Fence
 	server ShareProcess      // Takes connections; nil while it does not.
 	conns  map[net.Conn]bool // Those of the coordinator's engine.
@@ -134,7 +132,7 @@ func (w *worker) compareShares(ctx context.Context, v *view) (renewed []*share) 
 				s.cancel() // The next look finds it gone, and starts the other one.
 			}
 		default:
-			s.model, s.order = m.Model, p.version
+			s.model = m.Model
 			if s.fence != p.fence() {
 				s.fence = p.fence()
 				renewed = append(renewed, s)
@@ -153,7 +151,7 @@ func (w *worker) startShare(ctx context.Context, m *modelView, p placementView, 
 	ctx, cancel := context.WithCancel(ctx)
 	order.take.Parts = slices.Clone(order.take.Parts)
 	s := &share{
-		uid: m.uid, name: m.shown, shareOrder: order, model: m.Model, evict: p.Evict, order: p.version, fence: p.fence(),
+		uid: m.uid, name: m.shown, shareOrder: order, model: m.Model, evict: p.Evict, fence: p.fence(),
 		conns: map[net.Conn]bool{}, cancel: cancel, cut: make(chan struct{}), notices: make(chan *Error, 1), freed: make(chan struct{}),
 	}
 	w.shares[m.uid] = s
@@ -335,7 +333,7 @@ func (w *worker) await(s *share, idle <-chan struct{}) {
 	defer drained.Stop()
 	for {
 		v, changed := w.s.latest()
-		ends, there := v.coordinates(s)
+		ends, there := w.coordinates(v, s)
 		if !there || !ends && s.quiet() {
 			return
 		}
@@ -344,33 +342,26 @@ func (w *worker) await(s *share, idle <-chan struct{}) {
 		case <-changed:
 		case <-quiet.C:
 		case <-idle:
+			return
 		case <-s.cut:
+			return
 		case <-drained.C:
+			return
 		}
 		quiet.Stop()
-		select {
-		case <-idle:
-			return
-		case <-s.cut:
-			return
-		default:
-		}
-		if len(drained.C) > 0 {
-			return
-		}
 	}
 }
 
 // coordinates says whether the coordinator of a share still has an engine for it, and
 // whether that is to end.
-func (v *view) coordinates(s *share) (ends, there bool) {
+func (w *worker) coordinates(v *view, s *share) (ends, there bool) {
 	m, p := v.model[s.uid], v.peer[s.coordinator]
 	if m == nil || p == nil || !p.alive() {
 		return false, false
 	}
 	for _, r := range m.replicas {
 		if r.peer == s.coordinator && r.Group == s.group && (r.State == StateReady || r.State == StateDraining) {
-			now, ok := v.shareOf(v.self(), s.uid)
+			now, ok := v.shareOf(w.s.self, s.uid)
 			return r.State == StateDraining || !ok || now.group != s.group, true
 		}
 	}
@@ -601,12 +592,7 @@ func (c *shareConn) Reset() error {
 }
 
 // CloseWrite passes on that the coordinator has said all.
-func (c *shareConn) CloseWrite() error {
-	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
-		return half.CloseWrite()
-	}
-	return c.Close()
-}
+func (c *shareConn) CloseWrite() error { return closeWrite(c.Conn, c.Close) }
 
 func (c *shareConn) Close() error {
 	c.once.Do(func() {
@@ -627,10 +613,10 @@ const tensorsKept = 10 * time.Minute
 // sweepTensors deletes the tensors that no share has used for a while, and what was
 // pulled for some and did not become any; worker.mu is held.
 func (w *worker) sweepTensors() {
-	if w.s.Tensors == nil || w.shared.IsZero() || time.Since(w.shared) < tensorsKept || w.sweeping {
+	if w.s.Tensors == nil || w.shared.IsZero() || time.Since(w.shared) < tensorsKept {
 		return
 	}
-	w.sweeping = true
+	w.shared = time.Time{}
 	w.wait.Go(func() {
 		freed, err := w.s.Tensors.Sweep(0)
 		if err != nil {
@@ -639,8 +625,5 @@ func (w *worker) sweepTensors() {
 			w.s.log.Info("tensors that nobody uses deleted", "bytes", freed)
 		}
 		w.s.dropRanges(cid.Undef)
-		w.mu.Lock()
-		w.sweeping, w.shared = false, time.Time{}
-		w.mu.Unlock()
 	})
 }

@@ -22,8 +22,7 @@ type spreading struct {
 	coordinator string
 	way         ways.Way // Its Group is nil where none runs.
 	text        string
-	// broken is why the group cannot go on, "" where it can. leaving: it can, and a peer
-	// of it is to be empty.
+	// broken is why the group cannot go on, "" where it can.
 	broken string
 	// leaving is the id of a peer of it that is to be empty, and goer its name.
 	leaving, goer string

@@ -392,3 +392,40 @@ func TestAnIdleEngineThatLostAWorker(t *testing.T) {
 		}
 	})
 }
+
+// A coordinator's engine that does not hang up is waited for no longer than that.
+func TestAnEngineThatDoesNotHangUp(t *testing.T) {
+	spreadOver(t, 2, func(t *testing.T, c *cluster, uid string) {
+		c.pass(10 * time.Second)
+		before := c.peers[0].group("m")
+		if len(before) != 2 {
+			t.Fatalf("the group is %v: %s", before, c.peers[0].told("m"))
+		}
+		w := c.named(before[1]).s.work
+		w.mu.Lock()
+		s := w.shares[uid]
+		w.mu.Unlock()
+		s.asked.Store(time.Now().UnixNano()) // And nothing comes of it.
+		done := make(chan struct{})
+		go func() {
+			w.await(s, make(chan struct{}))
+			close(done)
+		}()
+		for _, step := range []struct {
+			after time.Duration
+			over  bool
+		}{{drainTime - time.Second, false}, {2 * time.Second, true}} {
+			c.pass(step.after)
+			select {
+			case <-done:
+				if !step.over {
+					t.Fatal("it was not waited for")
+				}
+			default:
+				if step.over {
+					t.Fatal("it is waited for still")
+				}
+			}
+		}
+	})
+}

@@ -234,11 +234,15 @@ func (e *end) Read(p []byte) (int, error) {
 // Reset breaks it at once.
 func (e *end) Reset() error { return tunnel.Reset(e.Conn) }
 
-func (e *end) CloseWrite() error {
-	if half, ok := e.Conn.(interface{ CloseWrite() error }); ok {
+func (e *end) CloseWrite() error { return closeWrite(e.Conn, e.Close) }
+
+// closeWrite says on a connection that nothing more comes, and where it knows no such
+// thing ends it.
+func closeWrite(c net.Conn, end func() error) error {
+	if half, ok := c.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()
 	}
-	return e.Close()
+	return end()
 }
 
 // judgeGroups breaks the engines of this peer whose workers are not to be heard.

@@ -176,16 +176,6 @@ func (s *Scheduler) newView() *view {
 	return v
 }
 
-// self is the id of the peer whose view it is; "" where it is no member any more.
-func (v *view) self() string {
-	for i := range v.peers {
-		if v.peers[i].Self {
-			return v.peers[i].id
-		}
-	}
-	return ""
-}
-
 // serves says whether a peer is a member that may be sent requests, if it has a
 // replica and is alive.
 func (v *view) serves(id string) bool {

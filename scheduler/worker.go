@@ -21,14 +21,13 @@ type worker struct {
 	// model is not taken by another. It is taken before mu.
 	reserving sync.Mutex
 
-	mu       sync.Mutex
-	runs     map[string]*run   // By uid.
-	engines  map[*engine]bool  // All that memory is reserved for: also those that start, or end.
-	shares   map[string]*share // By uid.
-	shared   time.Time         // When there was a share last, or tensors were swept.
-	sweeping bool
-	claimed  map[string]chan struct{} // Contents that are being deleted, by CID; closed when that is over.
-	wait     sync.WaitGroup
+	mu      sync.Mutex
+	runs    map[string]*run          // By uid.
+	engines map[*engine]bool         // All that memory is reserved for: also those that start, or end.
+	shares  map[string]*share        // By uid.
+	shared  time.Time                // When there was a share last, or tensors were swept.
+	claimed map[string]chan struct{} // Contents that are being deleted, by CID; closed when that is over.
+	wait    sync.WaitGroup
 }
 
 func newWorker(s *Scheduler) *worker {
