@@ -71,6 +71,17 @@ func (p *fakePeer) group(name string) (names []string) {
 	return names
 }
 
+// formed waits for the group of two that serves the model.
+func (c *cluster) formed() []string {
+	c.t.Helper()
+	c.pass(10 * time.Second)
+	names := c.peers[0].group("m")
+	if len(names) != 2 {
+		c.t.Fatalf("the group is %v: %s", names, c.peers[0].told("m"))
+	}
+	return names
+}
+
 // working are the rpc-servers that run on a peer.
 func (e *fakeEngine) working() []*fakeShare {
 	e.mu.Lock()
@@ -174,11 +185,7 @@ func TestSpreadByForce(t *testing.T) {
 // model wait with the reason.
 func TestAWorkerThatFails(t *testing.T) {
 	spreadOver(t, 3, func(t *testing.T, c *cluster, uid string) {
-		c.pass(10 * time.Second)
-		before := c.peers[0].group("m")
-		if len(before) != 2 {
-			t.Fatalf("the group is %v: %s", before, c.peers[0].told("m"))
-		}
+		before := c.formed()
 		bad := c.named(before[1])
 		bad.engine.mu.Lock()
 		bad.engine.shareFails = errors.New("no such device")
@@ -214,11 +221,7 @@ func TestAWorkerThatFails(t *testing.T) {
 // group is formed with another one.
 func TestAWorkerThatCannotBeReached(t *testing.T) {
 	spreadOver(t, 4, func(t *testing.T, c *cluster, uid string) {
-		c.pass(10 * time.Second)
-		before := c.peers[0].group("m")
-		if len(before) != 2 {
-			t.Fatalf("the group is %v: %s", before, c.peers[0].told("m"))
-		}
+		before := c.formed()
 		c.mu.Lock()
 		c.unreached = map[int]bool{c.named(before[1]).index: true}
 		c.mu.Unlock()
@@ -250,11 +253,7 @@ func TestAGroupIsDrained(t *testing.T) {
 		for _, peers := range []int{2, 3} {
 			t.Run(fmt.Sprintf("%d of %d", role, peers), func(t *testing.T) {
 				spreadOver(t, peers, func(t *testing.T, c *cluster, uid string) {
-					c.pass(10 * time.Second)
-					before := c.peers[0].group("m")
-					if len(before) != 2 {
-						t.Fatalf("the group is %v: %s", before, c.peers[0].told("m"))
-					}
+					before := c.formed()
 					coordinator, goes := c.named(before[0]), c.named(before[role])
 					route, err := coordinator.s.Route(t.Context(), "m", nil)
 					if err != nil {
@@ -284,11 +283,7 @@ func TestAGroupIsDrained(t *testing.T) {
 // What other peers say of a model counts only where they have layers of it.
 func TestWhoHasNoLayersSaysNothing(t *testing.T) {
 	spreadOver(t, 4, func(t *testing.T, c *cluster, uid string) {
-		c.pass(10 * time.Second)
-		before := c.peers[0].group("m")
-		if len(before) != 2 {
-			t.Fatalf("the group is %v: %s", before, c.peers[0].told("m"))
-		}
+		before := c.formed()
 		group := c.peers[0].s.newView().placements[uid].Ways[0].Group.ID
 		for _, p := range c.peers {
 			if slices.Contains(before, p.name) {
@@ -374,11 +369,7 @@ func TestAnIdleEngineThatLostAWorker(t *testing.T) {
 			p.engine.patient = true
 			p.engine.mu.Unlock()
 		}
-		c.pass(10 * time.Second)
-		before := c.peers[0].group("m")
-		if len(before) != 2 {
-			t.Fatalf("the group is %v: %s", before, c.peers[0].told("m"))
-		}
+		before := c.formed()
 		old := c.named(before[0]).engine.processes()[0]
 		c.named(before[1]).engine.working()[0].end(errors.New("signal: killed"))
 		c.pass(10 * time.Second)
@@ -396,11 +387,7 @@ func TestAnIdleEngineThatLostAWorker(t *testing.T) {
 // A coordinator's engine that does not hang up is waited for no longer than that.
 func TestAnEngineThatDoesNotHangUp(t *testing.T) {
 	spreadOver(t, 2, func(t *testing.T, c *cluster, uid string) {
-		c.pass(10 * time.Second)
-		before := c.peers[0].group("m")
-		if len(before) != 2 {
-			t.Fatalf("the group is %v: %s", before, c.peers[0].told("m"))
-		}
+		before := c.formed()
 		w := c.named(before[1]).s.work
 		w.mu.Lock()
 		s := w.shares[uid]

@@ -23,14 +23,7 @@ func TestNetTwoLeaders(t *testing.T) {
 	west, east := []string{"a", "b"}, []string{"c", "d"}
 	n.machines(slices.Concat(west, east)...)
 	n.mesh("a", "b", "c", "d")
-	n.relay("a", "model", "add", "m", n.demoFile(), "--json")
-	n.eventually(10*time.Second, "c knows who holds it", func() error {
-		if m, err := n.model("c"); err != nil || len(m.Holders) == 0 {
-			return fmt.Errorf("%v: held by %v", err, m.Holders)
-		}
-		return nil
-	})
-	n.relay("c", "model", "pull", "m")
+	n.held("a", "c")
 	n.servedOn(20*time.Second, "b", "a")
 	n.servedOn(20*time.Second, "d", "a")
 
@@ -78,6 +71,19 @@ func TestNetTwoLeaders(t *testing.T) {
 	if lost != nil {
 		t.Errorf("of %d requests in the west one was lost, %s keeps it: %v", answered, kept.Replicas[0].Peer, lost)
 	}
+}
+
+// held adds the model m on one peer, and has another one pull it.
+func (n *network) held(first, second string) {
+	n.Helper()
+	n.relay(first, "model", "add", "m", n.demoFile(), "--json")
+	n.eventually(10*time.Second, second+" knows who holds it", func() error {
+		if m, err := n.model(second); err != nil || len(m.Holders) == 0 {
+			return fmt.Errorf("%v: held by %v", err, m.Holders)
+		}
+		return nil
+	})
+	n.relay(second, "model", "pull", "m")
 }
 
 // model is the model m as a peer sees it.

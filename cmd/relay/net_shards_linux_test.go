@@ -17,14 +17,7 @@ func TestNetShardsCut(t *testing.T) {
 	all := []string{"a", "b", "c", "d"}
 	n.machines(all...)
 	n.mesh("a", "b", "c", "d")
-	n.relay("a", "model", "add", "m", n.demoFile(), "--json")
-	n.eventually(10*time.Second, "b knows who holds it", func() error {
-		if m, err := n.model("b"); err != nil || len(m.Holders) == 0 {
-			return fmt.Errorf("%v: held by %v", err, m.Holders)
-		}
-		return nil
-	})
-	n.relay("b", "model", "pull", "m")
+	n.held("a", "b")
 	n.servedOn(20*time.Second, "c", "a")
 	n.relay("a", "model", "load", "m", "--force")
 	for _, part := range []string{"worker", "coordinator"} {
