@@ -36,7 +36,14 @@ type call struct {
 	route   string
 	from    string // hop: the peer that forwarded it
 	keyID   string
-	model   string // as the client named it
+	model   string        // as the client named it
+	served  string        // the name of the model that answers
+	path    string        // to the peer that serves
+	prompt  int           // tokens, as far as the engine has told
+	answer  int           // tokens
+	cached  int           // tokens of the prompt that were not computed anew
+	queue   time.Duration // at the peer that serves
+	token   time.Duration // until the first data event, or the whole answer
 	peer    string
 	tries   int
 	status  int

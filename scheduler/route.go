@@ -13,6 +13,15 @@ type ServedModel struct {
 	// Created is when the model was registered, in Unix seconds, by the clock
 	// of the peer that registered it. For display only.
 	Created int64
+	// Kind is chat, embed or rerank.
+	Kind string
+	// Tools: its chat template has a place for tools. Images: it has a projector that
+	// reads them. Unknown: it was registered by a release that did not look.
+	Tools, Images, Unknown bool
+	// Aliases are the further names that mean this model and no other. Fallback is the
+	// name of the model that an admin lets answer in its stead, or empty.
+	Aliases  []string
+	Fallback string
 }
 
 // Route is the one replica that was picked to serve one attempt of a request.
@@ -24,6 +33,10 @@ type Route struct {
 	Mark string
 	// Local says that the replica runs on this very peer.
 	Local bool
+	// Path is how the peer is reached: "local", "direct" or "relay".
+	Path string
+	// Hardware is what the replica computes on, for people, as its peer says it.
+	Hardware string
 	// Client carries a request to the replica: to the engine's own socket where
 	// Local, to the other peer's hop handler otherwise. Only the URL's path and
 	// query count; host and scheme are ignored.
