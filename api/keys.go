@@ -17,14 +17,14 @@ func (d *Door) authorize(r *http.Request) (id string, no *refusal) {
 		}
 		return "", refuse(scheduler.MissingKey, "this door needs a key: send it as \"Authorization: Bearer rk-…\"")
 	}
-	id, ok := d.opt.Keys.Check(secret)
+	grant, err := d.opt.Keys.Check(secret)
 	switch {
-	case ok:
-		return id, nil
+	case err == nil:
+		return grant.ID, nil
 	case !d.opt.Keys.Any():
 		return "", refuse(scheduler.InvalidKey, "no key opens this door yet: %s", how)
 	}
-	return "", refuse(scheduler.InvalidKey, "the key is unknown, was taken back or has expired; an admin can list keys and make one")
+	return "", refuse(scheduler.InvalidKey, "%s", err)
 }
 
 // bearer is the secret of the one Authorization header.

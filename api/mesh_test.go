@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"relay/llama/sim"
+	"relay/p2p/keys"
 	"relay/scheduler"
 )
 
@@ -29,8 +30,11 @@ const (
 // testKeys opens the door to one secret; empty means that there is no key.
 type testKeys string
 
-func (k testKeys) Check(secret string) (string, bool) {
-	return "testkey0", k != "" && secret == string(k)
+func (k testKeys) Check(secret string) (keys.Grant, error) {
+	if k == "" || secret != string(k) {
+		return keys.Grant{}, keys.ErrUnknown
+	}
+	return keys.Grant{ID: "testkey0"}, nil
 }
 func (k testKeys) Any() bool { return k != "" }
 

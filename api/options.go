@@ -7,6 +7,7 @@ import (
 	"net"
 	"time"
 
+	"relay/p2p/keys"
 	"relay/scheduler"
 )
 
@@ -28,9 +29,9 @@ type Scheduler interface {
 
 // Keys says whether a bearer secret opens this door.
 type Keys interface {
-	// Check returns the key's id for a secret that is good. It compares in
-	// constant time.
-	Check(secret string) (id string, ok bool)
+	// Check says what a secret may do, in constant time; its errors carry the
+	// reason invalid_api_key.
+	Check(secret string) (keys.Grant, error)
 	// Any reports whether there is a key at all that opens this door.
 	Any() bool
 }
