@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/libp2p/go-libp2p/core/peer"
 	ma "github.com/multiformats/go-multiaddr"
 
 	"relay/api"
@@ -17,6 +18,7 @@ import (
 	"relay/llama/demo"
 	"relay/p2p"
 	"relay/p2p/keys"
+	"relay/p2p/liveness"
 	"relay/p2p/membership"
 	"relay/scheduler"
 	"relay/store"
@@ -30,6 +32,7 @@ type peerParts struct {
 	door      *api.Door
 	control   *api.Control
 	ring      *keys.Ring
+	meter     *keys.Meter
 }
 
 // assemble wires a peer of the mesh that the machine is in.
@@ -59,8 +62,12 @@ func assemble(ctx context.Context, m *machine, id membership.MeshID, hooks hooks
 		return nil, err
 	}
 	p.ring = keys.NewRing(p.node.Table(), m.apiKey)
+	if text := p.ring.Warning(); text != "" {
+		m.log.Warn(text)
+	}
+	p.meter = keys.NewMeter(keys.MeterOptions{Table: p.node.Table(), Alive: func() []peer.ID { return upOf(p.node.Peers()) }, Log: m.log.With("part", "keys")})
 	p.door, err = api.NewDoor(api.DoorOptions{
-		Scheduler: p.scheduler, Keys: p.ring, Self: p.node.Self().String(), Listen: m.listen,
+		Scheduler: p.scheduler, Keys: p.ring, Quota: p.meter, Self: p.node.Self().String(), Listen: m.listen,
 		HopPeer: func(ctx context.Context) string {
 			from, ok := p2p.RemotePeer(ctx)
 			if !ok {
@@ -182,6 +189,9 @@ func (p *peerParts) run(ctx context.Context, started func(), closeDoor func() <-
 	schedulerCtx, stopScheduler := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopScheduler()
 
+	stopMeter := p.tell(ctx)
+	defer stopMeter()
+
 	nodeDone, schedulerDone := make(chan error, 1), make(chan error, 1)
 	go func() { nodeDone <- p.node.Run(nodeCtx) }()
 	go func() { schedulerDone <- p.schedule(schedulerCtx) }()
@@ -202,6 +212,7 @@ func (p *peerParts) run(ctx context.Context, started func(), closeDoor func() <-
 			case <-patience.C:
 			}
 			patience.Stop()
+			stopMeter() // While there is somebody to tell.
 			stopNode()
 			nodeErr = <-nodeDone
 		case nodeErr = <-nodeDone:
@@ -213,6 +224,31 @@ func (p *peerParts) run(ctx context.Context, started func(), closeDoor func() <-
 		}
 		return errors.Join(nodeErr, schedulerErr)
 	}
+}
+
+// tell has the others told what keys use here, until the func that it returns says
+// that the rest is to be told; it may be called again.
+func (p *peerParts) tell(ctx context.Context) (stop func()) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		p.meter.Run(ctx)
+	}()
+	return func() {
+		cancel()
+		<-done
+	}
+}
+
+// upOf are the members that are not gone.
+func upOf(peers []p2p.Peer) (up []peer.ID) {
+	for _, p := range peers {
+		if p.State != liveness.Gone {
+			up = append(up, p.ID)
+		}
+	}
+	return up
 }
 
 // schedule runs the scheduler of a machine that is a member. One that was taken
