@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"net/http"
 	"time"
+
+	"relay/p2p/keys"
 )
 
 // Headers between doors. None of them is taken from a client.
@@ -30,32 +32,33 @@ const statusGone = 499
 
 // call is one request on its way through a door: what the access log will say.
 type call struct {
-	id     string
-	began  time.Time
-	method string
-	route  string
-	from   string // hop: the peer that forwarded it
-	keyID  string
-	model  string        // as the client named it
-	served string        // the name of the model that answers
-	path   string        // to the peer that serves
-	prompt int           // tokens, as far as the engine has told
-	answer int           // tokens
-	cached int           // tokens of the prompt that were not computed anew
-	queue  time.Duration // at the peer that serves
-	token  time.Duration // until the first data event, or the whole answer
-	peer   string
-	tries  int
-	status int
-	stream bool
-	reason string
-	cause  error
-	events int // data events passed on
-	bytes  int64
-	routed time.Duration // waiting for the scheduler
-	first  time.Duration // until the first byte of the answer
-	meter
-	aborted bool // the connection must be cut, for want of another way to say that the answer is not whole
+	id      string
+	began   time.Time
+	method  string
+	route   string
+	from    string // hop: the peer that forwarded it
+	grant   keys.Grant
+	keyID   string
+	model   string        // as the client named it
+	served  string        // the name of the model that answers
+	path    string        // to the peer that serves
+	prompt  int           // tokens, as far as the engine has told
+	answer  int           // tokens
+	cached  int           // tokens of the prompt that were not computed anew
+	queue   time.Duration // at the peer that serves
+	token   time.Duration // until the first data event, or the whole answer
+	peer    string
+	tries   int
+	status  int
+	stream  bool
+	reason  string
+	cause   error
+	events  int // data events passed on
+	bytes   int64
+	routed  time.Duration // waiting for the scheduler
+	first   time.Duration // until the first byte of the answer
+	meter   meter         // for its account
+	aborted bool          // the connection must be cut, for want of another way to say that the answer is not whole
 }
 
 // newCall begins one request. The client's own id is kept if it is fit to be
