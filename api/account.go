@@ -17,9 +17,9 @@ type meter struct {
 	waited time.Duration
 }
 
-// underWay counts a request as in flight, by the name of the registered model that it
+// inFlight counts a request as in flight, by the name of the registered model that it
 // is for; account ends that.
-func (d *Door) underWay(c *call, model string) {
+func (d *Door) inFlight(c *call, model string) {
 	if c.meter.counted == nil {
 		c.meter.counted = d.opt.Metrics.Model(model)
 		c.meter.counted.Begin()
@@ -69,7 +69,7 @@ func audited(route string) bool {
 
 func (c *call) figures(m *metrics.Metrics, total time.Duration) metrics.Request {
 	r := metrics.Request{
-		Route: c.route, Status: c.status, Model: c.meter.counted, Overhead: total - c.routed - c.meter.waited, Queue: c.routed + c.queue,
+		Route: c.route, Status: c.status, Model: c.meter.counted, Overhead: total - c.routed - c.meter.waited, Queue: c.routed + c.queue, First: c.token,
 		Prompt: c.prompt, Completion: c.answer, Retries: c.tries - 1,
 	}
 	switch {
@@ -78,9 +78,6 @@ func (c *call) figures(m *metrics.Metrics, total time.Duration) metrics.Request 
 		r.Model = m.Model(c.served)
 	case c.model != "":
 		r.Model = m.Unknown()
-	}
-	if c.events > 0 || c.status == 200 && !c.stream && c.tries > 0 {
-		r.First = c.token
 	}
 	if c.stream && c.answer > 1 && c.token > 0 && c.reason == "" {
 		r.PerToken = (total - c.token) / time.Duration(c.answer-1)

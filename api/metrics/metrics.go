@@ -29,8 +29,6 @@ const (
 type Options struct {
 	// Version and Commit are those of the program.
 	Version, Commit string
-	// Routes are the names of the door's routes; any other is Other.
-	Routes []string
 	// Mesh says what this peer knows of the mesh.
 	Mesh func() Mesh
 	// Lost says how many rows of the audit are missing: because the disk could not keep
@@ -40,6 +38,7 @@ type Options struct {
 
 // Request is one request that a door has answered.
 type Request struct {
+	// Route is one of the door's routes by its name; empty is counted as Other.
 	Route  string
 	Status int
 	// Model has what is counted by model; nil is a request that is about none.
@@ -55,7 +54,6 @@ type Request struct {
 // Metrics are those of one peer. They are safe for concurrent use.
 type Metrics struct {
 	registry *prometheus.Registry
-	routes   map[string]bool
 
 	requests, tokens       *prometheus.CounterVec
 	inFlight               *prometheus.GaugeVec
@@ -89,7 +87,7 @@ type outcome struct {
 // New makes metrics with a registry of their own.
 func New(o Options) *Metrics {
 	m := &Metrics{
-		registry: prometheus.NewRegistry(), routes: map[string]bool{}, models: map[string]*Model{},
+		registry: prometheus.NewRegistry(), models: map[string]*Model{},
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "relay_http_requests_total", Help: "Requests that this peer's door has answered, by status (499: the client left)."}, []string{"route", "model", "status"}),
 		tokens: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -103,9 +101,6 @@ func New(o Options) *Metrics {
 			Name: "relay_overhead_seconds", Help: "Time of a request that was neither spent by an engine nor waiting for one.", Buckets: overheadBuckets}),
 		retries: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "relay_retries_total", Help: "Attempts at a request after its first."}),
-	}
-	for _, r := range o.Routes {
-		m.routes[r] = true
 	}
 	m.none, m.other = m.newModel(""), m.newModel(Other)
 	m.registry.MustRegister(m.requests, m.tokens, m.inFlight, m.first, m.perToken, m.queue, m.overhead, m.retries,
@@ -186,7 +181,7 @@ func (m *Metrics) Observe(r Request) {
 	if of == nil {
 		of = m.none
 	}
-	if !m.routes[r.Route] {
+	if r.Route == "" {
 		r.Route = Other
 	}
 	if r.Status < 100 || r.Status > 599 {

@@ -8,18 +8,22 @@ import (
 	"os"
 	"runtime"
 	"strings"
+	"sync"
 	"time"
 
 	ma "github.com/multiformats/go-multiaddr"
 
 	"relay/api"
+	"relay/api/metrics"
 	"relay/llama"
 	"relay/llama/demo"
 	"relay/p2p"
 	"relay/p2p/keys"
 	"relay/p2p/membership"
+	"relay/p2p/record"
 	"relay/scheduler"
 	"relay/store"
+	"relay/store/audit"
 )
 
 // peerParts are the parts of a running peer, in the order in which they are
@@ -30,6 +34,7 @@ type peerParts struct {
 	door      *api.Door
 	control   *api.Control
 	ring      *keys.Ring
+	audit     *audit.Log
 }
 
 // assemble wires a peer of the mesh that the machine is in.
@@ -59,7 +64,17 @@ func assemble(ctx context.Context, m *machine, id membership.MeshID, hooks hooks
 		return nil, err
 	}
 	p.ring = keys.NewRing(p.node.Table(), m.apiKey)
+	if p.audit, err = audit.New(audit.Options{Space: m.db.Space(auditSpace(id)), Log: m.log.With("part", "audit")}); err != nil {
+		p.node.Close()
+		return nil, err
+	}
+	counts := metrics.New(metrics.Options{
+		Version: version, Commit: commitID(), Lost: p.audit.Lost,
+		Mesh: func() metrics.Mesh { return api.MeshFigures(p.scheduler.Peers(), p.scheduler.ModelStates()) },
+	})
 	p.door, err = api.NewDoor(api.DoorOptions{
+		Audit: p.audit.Add, Metrics: counts,
+		Scraped:   api.Scraped{Peers: p.scheduler.Peers, Control: p.node.Control},
 		Scheduler: p.scheduler, Keys: p.ring, Self: p.node.Self().String(), Listen: m.listen,
 		HopPeer: func(ctx context.Context) string {
 			from, ok := p2p.RemotePeer(ctx)
@@ -77,6 +92,7 @@ func assemble(ctx context.Context, m *machine, id membership.MeshID, hooks hooks
 	p.control = &api.Control{
 		Mesh: p.node, MeshID: id, Scheduler: p.scheduler, Version: versionLine(),
 		Door: hooks.doorURL, KeysText: p.ring.Text, Lend: m.lends(),
+		Audit: p.audit, KeyName: p.keyName, Metrics: counts,
 		DemoPath: func() (string, error) { return demo.Write(m.modelsDir) },
 		Members:  p.node, Leave: func(wipe bool) error { return m.leave(p.node, wipe, hooks.down) },
 		Join: hooks.join, ForgetInvite: func() error { return m.forget(keyPending) }, Down: hooks.down,
@@ -86,6 +102,19 @@ func assemble(ctx context.Context, m *machine, id membership.MeshID, hooks hooks
 	p.node.ServeShards(p.scheduler.AcceptShard)
 	m.running.Store(p.scheduler)
 	return &p, nil
+}
+
+// keyName is what people call a key, or empty where it is there no more.
+func (p *peerParts) keyName(id string) string {
+	if id == keys.LocalID {
+		return keys.LocalName
+	}
+	r, ok := p.node.Table().Get(keys.Kind, id)
+	var k keys.Key
+	if !ok || record.Unmarshal(r.Payload, &k) != nil {
+		return ""
+	}
+	return k.Name
 }
 
 // hooks are what the parts ask of the program around them.
@@ -181,6 +210,12 @@ func (p *peerParts) run(ctx context.Context, started func(), closeDoor func() <-
 	defer stopNode()
 	schedulerCtx, stopScheduler := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopScheduler()
+
+	auditCtx, stopAudit := context.WithCancel(context.WithoutCancel(ctx))
+	var auditing sync.WaitGroup
+	auditing.Go(func() { p.audit.Run(auditCtx) })
+	defer auditing.Wait()
+	defer stopAudit()
 
 	nodeDone, schedulerDone := make(chan error, 1), make(chan error, 1)
 	go func() { nodeDone <- p.node.Run(nodeCtx) }()
