@@ -42,28 +42,7 @@ type Quota interface {
 	// Admit counts one more request of a key, or refuses it with a reason and with the
 	// time after which it may be asked again. Standing is right in both cases. A ticket is
 	// there exactly where there is no error, and must be ended by Done.
-	Admit(g keys.Grant) (Ticket, Standing, error)
-}
-
-// Ticket is one admitted request.
-type Ticket interface {
-	// Used tells the tokens that the request has taken so far, which only grow. It is
-	// called for every event of a stream and must be quick.
-	Used(prompt, completion int)
-	// Done ends the request. It is called once.
-	Done()
-}
-
-// Standing is where a key stands, for the x-ratelimit headers. nil is no limit.
-type Standing struct {
-	Requests, Tokens *Allowance
-}
-
-// Allowance is what is left of one limit.
-type Allowance struct {
-	Limit, Remaining int64
-	// Reset is after how long all of it is there again.
-	Reset time.Duration
+	Admit(g keys.Grant) (keys.Ticket, keys.Standing, error)
 }
 
 // DoorOptions are what a door is made of. Scheduler and Keys are needed; the

@@ -60,7 +60,7 @@ func assemble(ctx context.Context, m *machine, id membership.MeshID, hooks hooks
 	}
 	p.ring = keys.NewRing(p.node.Table(), m.apiKey)
 	p.door, err = api.NewDoor(api.DoorOptions{
-		Scheduler: p.scheduler, Keys: grants{p.ring}, Self: p.node.Self().String(), Listen: m.listen,
+		Scheduler: p.scheduler, Keys: p.ring, Self: p.node.Self().String(), Listen: m.listen,
 		HopPeer: func(ctx context.Context) string {
 			from, ok := p2p.RemotePeer(ctx)
 			if !ok {
