@@ -18,7 +18,7 @@ const (
 	kindRerank = "rerank"
 )
 
-// request is what a client wants, in the engine's words. read makes one of what a client
+// request is what a client wants, in the engine's words. readRequest makes one of what a client
 // sent, translated one of what relay wrote.
 type request struct {
 	// path is the engine's: one of those in forwarded.

@@ -30,6 +30,8 @@ type refusal struct {
 	// answered says that a living engine or peer said this, so that it is what
 	// the client is told when there is no other replica to ask soon.
 	answered bool
+	// last says that the answer had begun, so that nobody else may give it.
+	last bool
 	// cause goes to the log only.
 	cause error
 }

@@ -7,9 +7,9 @@ import (
 	"relay/scheduler"
 )
 
-// read checks what the door must of a body that a client sent for a route with these
+// readRequest checks what the door must of a body that a client sent for a route with these
 // fields.
-func read(table fields, body []byte) (*request, *refusal) {
+func readRequest(table fields, body []byte) (*request, *refusal) {
 	if len(body) == 0 {
 		return nil, invalid("", "the body is empty; send JSON")
 	}
