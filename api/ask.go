@@ -37,6 +37,7 @@ func (d *Door) ask(speak dialect) func(http.ResponseWriter, *http.Request, *call
 			d.refuse(w, c, no)
 			return
 		}
+		d.inFlight(c, m.Name)
 		ticket, no := d.admit(w, c)
 		if no != nil {
 			d.refuse(w, c, no)
@@ -80,7 +81,6 @@ func (d *Door) modelFor(q *request, c *call) (m scheduler.ServedModel, no *refus
 	if !found {
 		return m, unknownModel(q.model, d.modelsFor(c))
 	}
-	c.served = ""
 	if !c.grant.May(m.Name) {
 		no = refuse(scheduler.NotAllowed, "the key %q may not use model %q; GET /v1/models lists what it may, and an admin can change that (relay key)", clip(c.grant.Name, 60), clip(q.model, 100))
 		no.param = "model"

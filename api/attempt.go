@@ -177,10 +177,13 @@ func (a *attempt) send(ctx context.Context, k *clock, q *request, want string) (
 		out.Header.Set(headerKey, a.call.keyID)
 	}
 	k.set("a connection was made", limits.Dial)
+	over := a.call.waits()
 	resp, err := roundTrip(a.route.Client, out)
+	over()
 	if err != nil {
 		return nil, a.broken(ctx, err, nil)
 	}
+	resp.Body = a.call.waited(resp.Body)
 	if !a.route.Local {
 		if queued, err := strconv.ParseFloat(resp.Header.Get(headerQueue), 64); err == nil && queued >= 0 && queued < 1e9 {
 			a.call.queue = time.Duration(queued * float64(time.Millisecond))

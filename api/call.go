@@ -66,6 +66,7 @@ type call struct {
 	routed   time.Duration // waiting for the scheduler
 	first    time.Duration // until the first byte of the answer
 	aborted  bool          // the connection must be cut, for want of another way to say that the answer is not whole
+	meter    meter         // for its account
 }
 
 // newCall begins one request. The client's own id is kept if it is fit to be

@@ -265,9 +265,7 @@ func (p *passing) end(u usage) ([]byte, error) {
 }
 
 func appendUsage(dst []byte, u usage) []byte {
-	shown := chat.Usage{Prompt: u.Prompt, Completion: u.Completion, Total: u.Prompt + u.Completion}
-	shown.Details.Cached = u.Cached
-	return shown.Append(dst)
+	return chat.Usage{Prompt: u.Prompt, Completion: u.Completion, Total: u.Prompt + u.Completion, Cached: u.Cached}.Append(dst)
 }
 
 func (p *passing) failed(no *refusal) []byte { return shapeOpenAI{}.event(no, "") }

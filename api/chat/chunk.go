@@ -3,7 +3,6 @@ package chat
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
 )
 
 // Reasons for which an answer's choice ends.
@@ -16,80 +15,69 @@ const (
 // ErrChunk is a payload that is no chunk of a completion.
 var ErrChunk = errors.New("not a chunk of a completion")
 
-// Chunk is one payload of a streamed completion, of chat or of text.
+// Chunk is one payload of a streamed completion, of chat or of text. Raw values
+// lie in the payload that it was read from.
 type Chunk struct {
-	ID          string          `json:"id"`
-	Created     int64           `json:"created"` // Unix seconds
-	Model       string          `json:"model"`
-	Fingerprint string          `json:"system_fingerprint"`
-	Choices     []Choice        `json:"choices"`
-	Usage       *Usage          `json:"usage"`
-	Timings     json.RawMessage `json:"timings"`
-	// Progress is there while the prompt is read, where it was asked for.
-	Progress *Progress `json:"prompt_progress"`
-	// Verbose is what the engine says about an answer's end, where it was asked.
-	Verbose *struct {
-		StoppingWord string `json:"stopping_word"`
-	} `json:"__verbose"`
+	ID          string
+	Created     int64 // Unix seconds
+	Model       string
+	Fingerprint string
+	Choices     []Choice
+	// Usage is what an answer took, where HasUsage.
+	Usage    Usage
+	HasUsage bool
+	Timings  json.RawMessage // see Counters; nil where there are none
+	// Progress is how far the prompt is read, where HasProgress.
+	Progress    Progress
+	HasProgress bool
+	// StoppingWord is the stop string that ended an answer, where the engine was
+	// asked for it.
+	StoppingWord string
 }
 
 // Choice is a piece of one of the answers to a request.
 type Choice struct {
-	Index int `json:"index"`
+	Index int
 	// Delta is a chat's piece, Text that of a text completion.
-	Delta    Delta           `json:"delta"`
-	Text     string          `json:"text"`
-	Logprobs json.RawMessage `json:"logprobs"`
-	// Finish is "" while the answer goes on.
-	Finish string `json:"finish_reason"`
+	Delta    Delta
+	Text     string
+	Logprobs json.RawMessage // nil where there are none
+	Finish   string          // "" while the answer goes on
 }
 
 // Delta is a piece of a message.
 type Delta struct {
-	Role      string     `json:"role"`
-	Content   string     `json:"content"`
-	Reasoning string     `json:"reasoning_content"`
-	ToolCalls []ToolCall `json:"tool_calls"`
+	Content   string
+	Reasoning string
+	ToolCalls []ToolCall
 }
 
 // ToolCall is a call of a function, or a piece of one.
 type ToolCall struct {
-	Index    int    `json:"index"`
-	ID       string `json:"id"`
-	Function struct {
-		Name      string `json:"name"`
-		Arguments string `json:"arguments"` // JSON, whole when all pieces are joined
-	} `json:"function"`
+	Index     int
+	ID        string
+	Name      string
+	Arguments string // JSON, whole when all pieces are joined
 }
 
 // Progress is how far a prompt is read, in tokens.
 type Progress struct {
-	Total     int `json:"total"`
-	Cached    int `json:"cache"`
-	Processed int `json:"processed"` // the cached ones counted
+	Total     int
+	Cached    int
+	Processed int // the cached ones counted
 }
 
 // Timings are the engine's own counters of one answer, in tokens.
 type Timings struct {
-	Cached int `json:"cache_n"`  // of the prompt, not computed anew
-	Prompt int `json:"prompt_n"` // of the prompt, computed
-	Answer int `json:"predicted_n"`
-}
-
-// ParseChunk reads a payload of a stream, which is neither [DONE] nor null. The
-// error is ErrChunk.
-func ParseChunk(payload []byte) (*Chunk, error) {
-	c := new(Chunk)
-	if err := json.Unmarshal(payload, c); err != nil {
-		return nil, fmt.Errorf("%w: %v", ErrChunk, err)
-	}
-	return c, nil
+	Cached int // of the prompt, not computed anew
+	Prompt int // of the prompt, computed
+	Answer int
 }
 
 // OnlyProgress reports whether a chunk tells no more than how far the prompt is
 // read: the answer has not begun.
 func (c *Chunk) OnlyProgress() bool {
-	if c.Progress == nil || c.Usage != nil {
+	if !c.HasProgress || c.HasUsage {
 		return false
 	}
 	for _, ch := range c.Choices {
@@ -106,5 +94,16 @@ func (d *Delta) empty() bool {
 
 // Counters are a chunk's timings; ok is false where it has none.
 func (c *Chunk) Counters() (t Timings, ok bool) {
-	return t, len(c.Timings) > 0 && json.Unmarshal(c.Timings, &t) == nil
+	r := reader{ok: len(c.Timings) > 0}
+	r.object(c.Timings, func(name string, v json.RawMessage) {
+		switch name {
+		case "cache_n":
+			t.Cached = r.number(v)
+		case "prompt_n":
+			t.Prompt = r.number(v)
+		case "predicted_n":
+			t.Answer = r.number(v)
+		}
+	})
+	return t, r.ok
 }

@@ -14,12 +14,12 @@ var plain = func() (t [utf8.RuneSelf]bool) {
 
 // Quote appends s as a JSON string. What is not UTF-8 becomes U+FFFD, as
 // encoding/json writes it; nothing is escaped for HTML.
-func Quote(dst []byte, s string) []byte {
+func Quote[S string | []byte](dst []byte, s S) []byte {
 	return append(quoted(append(dst, '"'), s), '"')
 }
 
 // quoted appends s as it stands between a JSON string's quotes.
-func quoted(dst []byte, s string) []byte {
+func quoted[S string | []byte](dst []byte, s S) []byte {
 	start := 0
 	for i := 0; i < len(s); {
 		c := s[i]
@@ -45,7 +45,7 @@ func quoted(dst []byte, s string) []byte {
 			start = i
 			continue
 		}
-		r, n := utf8.DecodeRuneInString(s[i:])
+		r, n := utf8.DecodeRuneInString(string(s[i:min(i+utf8.UTFMax, len(s))]))
 		if r == utf8.RuneError && n == 1 {
 			dst = append(append(dst, s[start:i]...), "\uFFFD"...)
 			start = i + 1

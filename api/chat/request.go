@@ -169,7 +169,7 @@ func (m *Message) append(dst []byte) []byte {
 			dst = append(dst, `,"tool_calls":`...)
 		}
 		dst = append(dst, "[,"[min(i, 1)])
-		dst = appendCall(dst, c.ID, c.Function.Name, c.Function.Arguments)
+		dst = appendCall(dst, c.ID, c.Name, c.Arguments)
 	}
 	if len(m.ToolCalls) > 0 {
 		dst = append(dst, ']')

@@ -4,12 +4,8 @@ import "strconv"
 
 // Usage is what an answer took, in tokens.
 type Usage struct {
-	Completion int `json:"completion_tokens"`
-	Prompt     int `json:"prompt_tokens"`
-	Total      int `json:"total_tokens"`
-	Details    struct {
-		Cached int `json:"cached_tokens"`
-	} `json:"prompt_tokens_details"`
+	Completion, Prompt, Total int
+	Cached                    int // of Prompt, not computed anew
 }
 
 // Tally adds up the usage of a request. The engine tells that of each answer by
@@ -25,7 +21,7 @@ type Tally struct {
 
 // Add takes the usage that a chunk tells, if it does.
 func (t *Tally) Add(c *Chunk) {
-	if c.Usage == nil {
+	if !c.HasUsage {
 		return
 	}
 	// A text completion's usage comes with its answer, a chat's alone.
@@ -35,7 +31,7 @@ func (t *Tally) Add(c *Chunk) {
 	}
 	if fresh {
 		t.sum.Prompt += c.Usage.Prompt
-		t.sum.Details.Cached += c.Usage.Details.Cached
+		t.sum.Cached += c.Usage.Cached
 	}
 	t.sum.Completion += c.Usage.Completion
 	t.sum.Total = t.sum.Prompt + t.sum.Completion
@@ -54,6 +50,6 @@ func (u Usage) Append(dst []byte) []byte {
 	dst = append(dst, `,"total_tokens":`...)
 	dst = strconv.AppendInt(dst, int64(u.Total), 10)
 	dst = append(dst, `,"prompt_tokens_details":{"cached_tokens":`...)
-	dst = strconv.AppendInt(dst, int64(u.Details.Cached), 10)
+	dst = strconv.AppendInt(dst, int64(u.Cached), 10)
 	return append(dst, "}}"...)
 }
