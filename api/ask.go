@@ -63,9 +63,9 @@ func (d *Door) ask(speak dialect) func(http.ResponseWriter, *http.Request, *call
 			no = d.attempts(ctx, c, q, fallback, fallback.Name, patience, ans)
 		}
 		switch {
+		case no == nil:
 		case ctx.Err() != nil || errors.Is(no, errLost):
 			c.gone(ctx)
-		case no == nil:
 		case c.aborted:
 			c.refused(no)
 		default:
@@ -90,7 +90,7 @@ func (d *Door) modelFor(q *request, c *call) (m scheduler.ServedModel, no *refus
 	switch {
 	case q.kind != "" && q.kind != kind:
 		return m, invalid("model", "model %q is %s; ask it at %s", clip(q.model, 100), kindText[kind], kindRoutes[kind])
-	case q.images && !m.Images && !m.Unknown:
+	case q.images && !m.Images && !m.Unknown && m.Kind != "":
 		return m, invalid("messages", "model %q cannot read images: it has no projector for them; send text, or ask a model that can (GET /v1/models)", clip(q.model, 100))
 	case q.tools && !m.Tools && !m.Unknown && m.Kind != "":
 		return m, invalid("tools", "model %q cannot call tools: its template has no place for them; leave tools out, or ask a model that can (GET /v1/models)", clip(q.model, 100))

@@ -275,8 +275,8 @@ func (a *attempt) passStream(ctx context.Context, k *clock, resp *http.Response,
 				return a.lost(err)
 			}
 			a.delivered = true
+			c.events++
 		}
-		c.events++
 		if began {
 			k.set("the next token came", a.door.opt.Deadlines.BetweenTokens)
 		} else {
