@@ -14,11 +14,15 @@ const ImageTokens = 64
 func imageData(url string) ([]byte, error) {
 	switch {
 	case strings.HasPrefix(url, "http"):
-		return nil, fail("Failed to download image")
+		return nil, fail("error: cannot make GET request")
 	case strings.HasPrefix(url, "file://"):
 		return nil, refuse("file:// URLs are not allowed unless --media-path is specified")
 	case !strings.HasPrefix(url, "data:"):
-		return nil, fail("Invalid base64 value")
+		data, err := base64.StdEncoding.DecodeString(url)
+		if err != nil || len(data) == 0 {
+			return nil, fail("Invalid base64 value")
+		}
+		return loaded(data)
 	}
 	head, body, ok := strings.Cut(url, ",")
 	switch {
@@ -30,7 +34,14 @@ func imageData(url string) ([]byte, error) {
 		return nil, refuse("uri must be base64 encoded")
 	}
 	data, err := base64.StdEncoding.DecodeString(body)
-	if err != nil || !strings.HasPrefix(http.DetectContentType(data), "image/") {
+	if err != nil {
+		data = nil
+	}
+	return loaded(data)
+}
+
+func loaded(data []byte) ([]byte, error) {
+	if !strings.HasPrefix(http.DetectContentType(data), "image/") {
 		return nil, refuse("Failed to load image or audio file")
 	}
 	return data, nil

@@ -54,7 +54,7 @@ type task struct {
 	max       int // -1: until the context is full
 	stop      []string
 	ignoreEOS bool
-	probs     int // how many tokens are shown for each, with how likely they were
+	probs     int  // how many tokens are shown for each, with how likely they were
 	first     bool // of the answers to its prompt
 }
 

@@ -55,10 +55,14 @@ func (s *Server) health(w http.ResponseWriter, _ *http.Request) {
 }
 
 func (s *Server) models(w http.ResponseWriter, _ *http.Request) {
+	capabilities := []string{"completion"}
+	if s.opt.Images {
+		capabilities = append(capabilities, "multimodal")
+	}
 	writeJSON(w, http.StatusOK, object{
 		{"models", []object{{
 			{"name", s.opt.Model}, {"model", s.opt.Model}, {"modified_at", ""}, {"size", ""}, {"digest", ""}, {"type", "model"},
-			{"description", ""}, {"tags", []string{""}}, {"capabilities", []string{"completion"}}, {"parameters", ""},
+			{"description", ""}, {"tags", []string{""}}, {"capabilities", capabilities}, {"parameters", ""},
 			{"details", object{
 				{"parent_model", ""}, {"format", "gguf"}, {"family", ""}, {"families", []string{""}},
 				{"parameter_size", ""}, {"quantization_level", ""},
@@ -80,7 +84,7 @@ func (s *Server) props(w http.ResponseWriter, _ *http.Request) {
 	writeJSON(w, http.StatusOK, object{
 		{"default_generation_settings", object{{"params", settings(task{max: -1}, false, false, false)}, {"n_ctx", s.opt.Context}}},
 		{"total_slots", s.opt.Slots}, {"model_alias", s.opt.Model}, {"model_ftype", "F16"}, {"model_path", ""},
-		{"modalities", object{{"vision", s.opt.Images}, {"video", false}, {"audio", false}}},
+		{"modalities", object{{"vision", s.opt.Images}, {"video", s.opt.Images}, {"audio", false}}},
 		{"media_marker", s.media}, {"endpoint_slots", false}, {"endpoint_props", false}, {"endpoint_metrics", s.opt.Metrics},
 		{"ui", false}, {"ui_settings", object{}}, {"chat_template", chatTemplate},
 		{"chat_template_caps", object{

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 )
@@ -42,7 +43,7 @@ type ToolCall struct {
 // Bounds of scripts: bytes of a file, scripts in it, turns of one, calls in a
 // turn.
 const (
-	maxScriptBytes = 1 << 20
+	MaxScriptBytes = 1 << 20
 	maxScripts     = 64
 	maxTurns       = 256
 	maxCalls       = 32
@@ -50,8 +51,8 @@ const (
 
 // ParseScripts reads a JSON list of scripts of at most 1 MiB.
 func ParseScripts(b []byte) ([]Script, error) {
-	if len(b) > maxScriptBytes {
-		return nil, fmt.Errorf("scripts: %d bytes are more than %d", len(b), maxScriptBytes)
+	if len(b) > MaxScriptBytes {
+		return nil, fmt.Errorf("scripts: %d bytes are more than %d", len(b), MaxScriptBytes)
 	}
 	var all []Script
 	d := json.NewDecoder(bytes.NewReader(b))
@@ -59,7 +60,7 @@ func ParseScripts(b []byte) ([]Script, error) {
 	if err := d.Decode(&all); err != nil {
 		return nil, fmt.Errorf("scripts: not a list of scripts: %w", err)
 	}
-	if d.More() {
+	if _, err := d.Token(); err != io.EOF {
 		return nil, fmt.Errorf("scripts: there is something behind the list")
 	}
 	return all, validateScripts(all)

@@ -14,10 +14,11 @@ import (
 	"testing"
 )
 
-// What is recorded is what four llama-servers said of one small model, all with
-// -c 1024 -np 2: one as it is, one with a template that knows tools, one with
-// --embeddings --pooling mean and one with --reranking.
-var record = flag.String("record", "", "addresses of real llama-servers whose answers become testdata/engine.json, as plain=http://127.0.0.1:8080,tools=…,embed=…,rerank=…")
+// What is recorded is what five llama-servers said of one small model, with two
+// slots of 512 tokens: one as it is, one with 1024 and a template that knows
+// tools, one with --embeddings --pooling mean, one with --reranking and one with
+// a projector.
+var record = flag.String("record", "", "addresses of real llama-servers whose answers become testdata/engine.json, as plain=http://127.0.0.1:8080,tools=…,embed=…,rerank=…,images=…")
 
 // exchange is one question and what llama-server said to it.
 type exchange struct {
@@ -30,7 +31,13 @@ type exchange struct {
 	Answer string `json:"answer"`
 }
 
+// seen is a picture of 8 by 8 pixels.
+const seen = "iVBORw0KGgoAAAANSUhEUgAAAAgAAAAICAIAAABLbSncAAAAaklEQVR4nBWMQREAQQzCqqRKUBIlVYISlKDo9niSTGaGHTQw3OAhQ4eZZRctLLd4ydJ9QKyQQJywiKge+NV3/jswBPrCc+yh++87fOToPWDWyL98xiamfiBsUP7EBYeE5oGyRf3DV1xSWj4Df0sBxNBRMwAAAABJRU5ErkJggg=="
+
 func questions() []exchange {
+	look := func(url string) string {
+		return `{"messages":[{"role":"user","content":[{"type":"text","text":"see"},{"type":"image_url","image_url":{"url":"` + url + `"}},{"type":"text","text":"it"}]}],"max_tokens":2,"ignore_eos":true}`
+	}
 	const hello = `"messages":[{"role":"user","content":"hello"}],"max_tokens":3,"temperature":0,"ignore_eos":true`
 	const weather = `"tools":[{"type":"function","function":{"name":"weather","parameters":{"type":"object","properties":{"city":{"type":"string"}},"required":["city"]}}}]`
 	const what = `"prompt":"What is","max_tokens":3,"temperature":0,"ignore_eos":true`
@@ -149,6 +156,19 @@ func questions() []exchange {
 		{Engine: "rerank", Name: "rank too long", Path: "/v1/rerank", Body: `{"query":"a","documents":["` + strings.Repeat("hello there ", 600) + `"]}`},
 		{Engine: "rerank", Name: "rank embedding", Path: "/v1/embeddings", Body: `{"input":"hello"}`},
 
+		{Engine: "images", Name: "image seen", Path: "/v1/chat/completions", Body: look("data:image/png;base64," + seen)},
+		{Engine: "images", Name: "image template", Path: "/apply-template", Body: look("data:image/png;base64," + seen)},
+		{Engine: "images", Name: "image bare", Path: "/v1/chat/completions", Body: look(seen)},
+		{Engine: "images", Name: "image of no kind", Path: "/v1/chat/completions", Body: look("data:image/png;base64,AAAA")},
+		{Engine: "images", Name: "image of text", Path: "/v1/chat/completions", Body: look("data:text/plain;base64,AAAA")},
+		{Engine: "images", Name: "image as it is", Path: "/v1/chat/completions", Body: look("data:image/png,AAAA")},
+		{Engine: "images", Name: "image in two", Path: "/v1/chat/completions", Body: look("data:image/png;base64,A,A")},
+		{Engine: "images", Name: "image file", Path: "/v1/chat/completions", Body: look("file:///x")},
+		{Engine: "images", Name: "image to fetch", Path: "/v1/chat/completions", Body: look("http://127.0.0.1:1/x")},
+		{Engine: "images", Name: "image nowhere", Path: "/v1/chat/completions", Body: look("")},
+		{Engine: "images", Name: "models with images", Path: "/v1/models"},
+		{Engine: "images", Name: "props with images", Path: "/props"},
+
 		{Name: "video", Path: "/v1/chat/completions", Body: `{"messages":[{"role":"user","content":[{"type":"input_video"}]}]}`},
 		{Name: "audio", Path: "/v1/chat/completions", Body: `{"messages":[{"role":"user","content":[{"type":"input_audio"}]}]}`},
 	}
@@ -176,7 +196,7 @@ func TestShapes(t *testing.T) {
 	thinks := []Script{{Match: "think", Turns: []Turn{{ReasoningContent: "hum", Content: "yes"}}}}
 	address := map[string]string{}
 	for name, opt := range map[string]Options{
-		"": {}, "tools": {Context: 1024, Scripts: thinks}, "embed": {Embeddings: true}, "rerank": {Reranking: true},
+		"": {}, "tools": {Context: 1024, Scripts: thinks}, "embed": {Embeddings: true}, "rerank": {Reranking: true}, "images": {Images: true},
 	} {
 		opt.Context, opt.Slots = max(opt.Context, 512), 2
 		s, err := New(opt)
