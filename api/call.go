@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"net/http"
 	"time"
+
+	"relay/p2p/keys"
 )
 
 // Headers between doors. None of them is taken from a client.
@@ -35,6 +37,7 @@ type call struct {
 	method  string
 	route   string
 	from    string // hop: the peer that forwarded it
+	grant   keys.Grant
 	keyID   string
 	model   string        // as the client named it
 	served  string        // the name of the model that answers
@@ -54,6 +57,7 @@ type call struct {
 	bytes   int64
 	routed  time.Duration // waiting for the scheduler
 	first   time.Duration // until the first byte of the answer
+	meter   meter         // for its account
 	aborted bool          // the connection must be cut, for want of another way to say that the answer is not whole
 }
 

@@ -305,7 +305,7 @@ func TestCutRequests(t *testing.T) {
 func TestWaitingRequestsOutliveAReplica(t *testing.T) {
 	const waiting = 20
 	entrance, serving := newMesh(t, []sim.Options{{Slots: 2, Faults: []sim.Fault{{Kind: sim.FaultStall}}}}, nil)
-	replies := make(chan reply, waiting)
+	replies := make(chan received, waiting)
 	for i := range waiting {
 		go func() {
 			replies <- send(t, "POST", entrance.url+"/v1/chat/completions", chatBody(testModel, i%2 == 0))
@@ -386,7 +386,7 @@ func TestBrokenMidStream(t *testing.T) {
 
 // stream asks for a streamed chat, calls between after so many events, and reads
 // the rest.
-func stream(t *testing.T, url string, events int, between func()) reply {
+func stream(t *testing.T, url string, events int, between func()) received {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
@@ -405,10 +405,10 @@ func stream(t *testing.T, url string, events int, between func()) reply {
 		}
 		ev, err := reader.next()
 		if err == io.EOF {
-			return reply{resp.StatusCode, resp.Header, body.String(), nil}
+			return received{resp.StatusCode, resp.Header, body.String(), nil}
 		}
 		if err != nil {
-			return reply{resp.StatusCode, resp.Header, body.String(), err}
+			return received{resp.StatusCode, resp.Header, body.String(), err}
 		}
 		body.Write(ev.raw)
 	}

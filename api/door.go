@@ -44,6 +44,10 @@ func (d *Door) lookup(path string) (name string, rt route, ok bool) {
 		return path, route{http.MethodGet, true, d.healthz}, true
 	case "/readyz":
 		return path, route{http.MethodGet, true, d.readyz}, true
+	case "/metrics":
+		return path, route{http.MethodGet, false, d.showMetrics}, true
+	case "/metrics/targets":
+		return path, route{http.MethodGet, false, d.listTargets}, true
 	case "/v1/models":
 		return path, route{http.MethodGet, false, d.listModels}, true
 	case "/v1/chat/completions", "/v1/completions":
@@ -51,6 +55,9 @@ func (d *Door) lookup(path string) (name string, rt route, ok bool) {
 	}
 	if id, found := strings.CutPrefix(path, "/v1/models/"); found && id != "" {
 		return "/v1/models/{id}", route{http.MethodGet, false, d.showModel}, true
+	}
+	if id, found := strings.CutPrefix(path, peerMetrics); found && id != "" {
+		return peerMetrics + "{id}", route{http.MethodGet, false, d.showPeerMetrics}, true
 	}
 	return "", route{}, false
 }
@@ -60,7 +67,7 @@ const shownRoutes = "GET /v1/models, GET /v1/models/{id}, POST /v1/chat/completi
 
 // Handler is the entrance for clients.
 func (d *Door) Handler() http.Handler {
-	return d.calls("request", func(w http.ResponseWriter, r *http.Request, c *call) {
+	return d.calls(kindRequest, func(w http.ResponseWriter, r *http.Request, c *call) {
 		if no := d.guard.check(r); no != nil {
 			d.refuse(w, c, no)
 			return
@@ -81,16 +88,22 @@ func (d *Door) Handler() http.Handler {
 			return
 		}
 		if !rt.open {
-			id, no := d.authorize(r)
+			grant, no := d.authorize(r)
 			if no != nil {
 				d.refuse(w, c, no)
 				return
 			}
-			c.keyID = id
+			c.grant, c.keyID = grant, grant.ID
 		}
 		rt.serve(w, r, c)
 	})
 }
+
+// Kinds of calls, as the log names them.
+const (
+	kindRequest = "request" // of a client
+	kindHop     = "hop"     // of another peer's door
+)
 
 // calls wraps what serves one request: its id, its log line, and an answer even
 // when relay itself fails.
@@ -117,6 +130,9 @@ func (d *Door) calls(kind string, serve func(http.ResponseWriter, *http.Request,
 				}
 			}
 			c.log(d.opt.Log, kind)
+			if kind == kindRequest {
+				d.account(c)
+			}
 			if c.aborted {
 				panic(http.ErrAbortHandler)
 			}

@@ -372,14 +372,14 @@ func TestBodiesAreBoundedTogether(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	body := `{"model":"tiny","x":"` + strings.Repeat("y", 300<<10) + `","messages":[{"role":"user","content":"a"}]}`
-	var got []chan reply
+	var got []chan received
 	for range 4 {
-		c := make(chan reply, 1)
+		c := make(chan received, 1)
 		got = append(got, c)
 		go func() { c <- sendCtx(ctx, t, "POST", p.url+"/v1/chat/completions", body) }()
 	}
 	await(t, p.engine, func(st sim.State) bool { return st.Active >= 1 })
-	full := func() reply {
+	full := func() received {
 		for {
 			select {
 			case r := <-got[0]:

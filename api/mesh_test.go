@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"relay/llama/sim"
+	"relay/p2p/keys"
 	"relay/scheduler"
 )
 
@@ -29,8 +30,11 @@ const (
 // testKeys opens the door to one secret; empty means that there is no key.
 type testKeys string
 
-func (k testKeys) Check(secret string) (string, bool) {
-	return "testkey0", k != "" && secret == string(k)
+func (k testKeys) Check(secret string) (keys.Grant, error) {
+	if k == "" || secret != string(k) {
+		return keys.Grant{}, scheduler.Errorf(scheduler.InvalidKey, "the key is unknown, was taken back or has expired; an admin can list keys and make one")
+	}
+	return keys.Grant{ID: "testkey0", Name: "test"}, nil
 }
 func (k testKeys) Any() bool { return k != "" }
 
@@ -341,24 +345,24 @@ func newMesh(t testing.TB, engines []sim.Options, change func(*DoorOptions)) (en
 	return entrance, serving
 }
 
-type reply struct {
+type received struct {
 	status int
 	header http.Header
 	body   string
 	err    error
 }
 
-func (r reply) String() string { return fmt.Sprintf("%d %v %q %v", r.status, r.header, r.body, r.err) }
+func (r received) String() string { return fmt.Sprintf("%d %v %q %v", r.status, r.header, r.body, r.err) }
 
 // send asks a door; the key is sent along.
-func send(t *testing.T, method, url, body string, header ...string) reply {
+func send(t *testing.T, method, url, body string, header ...string) received {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	return sendCtx(ctx, t, method, url, body, header...)
 }
 
-func sendCtx(ctx context.Context, t *testing.T, method, url, body string, header ...string) reply {
+func sendCtx(ctx context.Context, t *testing.T, method, url, body string, header ...string) received {
 	t.Helper()
 	r, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
 	if err != nil {
@@ -376,11 +380,11 @@ func sendCtx(ctx context.Context, t *testing.T, method, url, body string, header
 	}
 	resp, err := http.DefaultTransport.RoundTrip(r)
 	if err != nil {
-		return reply{err: err}
+		return received{err: err}
 	}
 	defer resp.Body.Close()
 	b, err := io.ReadAll(resp.Body)
-	return reply{resp.StatusCode, resp.Header, string(b), err}
+	return received{resp.StatusCode, resp.Header, string(b), err}
 }
 
 const chatRest = `,"messages":[{"role":"user","content":"hello"}],"max_tokens":12,"temperature":0,"ignore_eos":true`

@@ -37,6 +37,26 @@ func (d *Door) models() []scheduler.ServedModel {
 	return all
 }
 
+// resolve finds the model that a name, uid or alias means now.
+func (d *Door) resolve(name string) (scheduler.ServedModel, bool) {
+	if s, ok := d.opt.Scheduler.(interface {
+		Resolve(name string) (scheduler.ServedModel, bool)
+	}); ok {
+		return s.Resolve(name)
+	}
+	models := d.models()
+	for _, means := range []func(scheduler.ServedModel) bool{
+		func(m scheduler.ServedModel) bool { return m.Name == name },
+		func(m scheduler.ServedModel) bool { return m.UID == name },
+		func(m scheduler.ServedModel) bool { return slices.Contains(m.Aliases, name) },
+	} {
+		if i := slices.IndexFunc(models, means); i >= 0 {
+			return models[i], true
+		}
+	}
+	return scheduler.ServedModel{}, false
+}
+
 func (d *Door) listModels(w http.ResponseWriter, _ *http.Request, _ *call) {
 	list := []modelShape{}
 	for _, m := range d.models() {

@@ -56,8 +56,8 @@ func TestOnlyKnownSecretsOpen(t *testing.T) {
 	if !regexp.MustCompile(`^rk-[a-z2-7]{8}-[a-z2-7]{32}$`).MatchString(secret) {
 		t.Errorf("a key looks like %q", secret)
 	}
-	if got, ok := ring.Check(secret); !ok || got != id {
-		t.Errorf("the key itself: %q, %v", got, ok)
+	if got, err := ring.Check(secret); err != nil || got.ID != id {
+		t.Errorf("the key itself: %+v, %v", got, err)
 	}
 	other, _, err := New()
 	if err != nil {
@@ -65,24 +65,24 @@ func TestOnlyKnownSecretsOpen(t *testing.T) {
 	}
 	for _, wrong := range []string{"", "rk-", "rk--", other, secret[:len(secret)-1], secret + "a", strings.ToUpper(secret),
 		"rk-" + id + "-" + strings.Repeat("a", 32), strings.Repeat("x", 1<<20), "env", id} {
-		if _, ok := ring.Check(wrong); ok {
+		if _, err := ring.Check(wrong); err != ErrUnknown {
 			t.Errorf("%.60q opens the door", wrong)
 		}
 	}
 	if _, err := table.DeleteShared(Kind, id); err != nil {
 		t.Fatal(err)
 	}
-	if _, ok := ring.Check(secret); ok || ring.Any() {
+	if _, err := ring.Check(secret); err != ErrUnknown || ring.Any() {
 		t.Error("a key that was taken back opens the door")
 	}
 }
 
 func TestTheEnvironmentsKeyOpensThisDoor(t *testing.T) {
 	ring := NewRing(newTable(t), "anything the owner likes")
-	if id, ok := ring.Check("anything the owner likes"); !ok || id != LocalID || !ring.Any() {
-		t.Errorf("%q, %v", id, ok)
+	if g, err := ring.Check("anything the owner likes"); err != nil || g.ID != LocalID || !ring.Any() {
+		t.Errorf("%+v, %v", g, err)
 	}
-	if _, ok := ring.Check(""); ok {
+	if _, err := ring.Check(""); err == nil {
 		t.Error("no key opens the door")
 	}
 }

@@ -1,0 +1,115 @@
+package api
+
+import (
+	"net/http"
+
+	"relay/scheduler"
+)
+
+// dialect is what clients of one route speak. It turns a request's body into what an
+// engine is asked; header is the client's. The body is not changed and stays as it is
+// until the request is over, so that the request may hold parts of it.
+type dialect func(header http.Header, body []byte) (*request, *refusal)
+
+// Kinds of models, as ServedModel.Kind has them.
+const (
+	kindChat   = "chat"
+	kindEmbed  = "embed"
+	kindRerank = "rerank"
+)
+
+// request is what a client wants, in the engine's words.
+type request struct {
+	// path is the engine's: one of those in forwarded.
+	path string
+	// body is JSON. It goes on as it is but for edits, and for the model's name, which
+	// lies at at, with its quotes, and for which the uid of the model is sent.
+	body  []byte
+	at    span
+	edits []edit
+	// model is the model's name as the client wrote it, at most 512 bytes.
+	model string
+	// kind is the kind of model that can answer; empty where every kind can.
+	kind string
+	// tools and images say that the answer needs a model that can do such a thing.
+	tools, images bool
+	// stream says that the client wants events.
+	stream bool
+
+	// One of these two is set.
+
+	// reply makes what renders the engine's events for this client; it is called once
+	// for each attempt. The engine is asked for a stream, however the client wants it.
+	reply func(c *call, model string) reply
+	// whole renders the engine's whole answer, JSON in UTF-8, for the client. What it
+	// cannot read is an error, and the engine's fault.
+	whole func(c *call, model string, answer []byte) ([]byte, error)
+}
+
+// reply renders one answer, event by event. model is what the answer is to call the
+// model: the name that the client used, or that of the fallback that answers. All of its
+// methods are called from one goroutine at a time. What they return is sent at once,
+// must not be changed later and may be empty.
+type reply interface {
+	// event takes the payload of one event: a chat or text completion chunk, which is a
+	// JSON object. It is not called for comments, errors, null, the engine's own account
+	// of how far the prompt is, nor [DONE]. It may keep c.data. For an answer that is not
+	// streamed it returns nothing. An error is the engine's fault.
+	event(c chunk) ([]byte, error)
+	// end returns what a whole answer ends with: the last events, or the whole body of
+	// one that is not streamed. u is what the engine says it took.
+	end(u usage) ([]byte, error)
+	// failed returns the events that end an answer that breaks off.
+	failed(no *refusal) []byte
+	// keepAlive returns what is sent after a silence. It is called for streams only,
+	// possibly before any event.
+	keepAlive() []byte
+}
+
+// chunk is one event of the engine's.
+type chunk struct {
+	data []byte
+	out  outline
+}
+
+// usage is what an answer took, in tokens.
+type usage struct {
+	// Prompt counts the prompt once, however many answers there are to it; Cached are
+	// those of it that were not computed anew.
+	Prompt, Completion, Cached int
+}
+
+// edit replaces a part of a body.
+type edit struct {
+	at   span
+	text []byte
+}
+
+// waiting is the comment that keeps a stream alive.
+var waiting = []byte(": waiting\n\n")
+
+// shape is how refusals look in a client's language.
+type shape interface {
+	// body is a refusal as a whole answer's JSON, without a newline at its end; id is the
+	// request's.
+	body(no *refusal, id string) []byte
+	// event is a refusal as the event that ends a stream.
+	event(no *refusal, id string) []byte
+	// header adds to the headers of every answer, refusals or not.
+	header(h http.Header, id string)
+}
+
+// forwarded are the engine's routes that requests are sent on to, between peers too.
+func forwarded(path string) bool {
+	switch path {
+	case "/v1/chat/completions", "/v1/completions", "/v1/chat/completions/input_tokens", "/v1/embeddings", "/v1/rerank",
+		"/tokenize", "/detokenize", "/apply-template":
+		return true
+	}
+	return false
+}
+
+// answersNotYet stands for a dialect that is still to be written.
+func answersNotYet(http.Header, []byte) (*request, *refusal) {
+	return nil, refuse(scheduler.NotYet, "this release does not speak that yet; there is: %s", shownRoutes)
+}
