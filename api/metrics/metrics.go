@@ -7,6 +7,7 @@ package metrics
 import (
 	"io"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -160,7 +161,11 @@ func (m *Metrics) Model(name string) *Model {
 // Unknown is for requests that named a model which there is none of.
 func (m *Metrics) Unknown() *Model { return m.other }
 
+// label makes a text fit for a label.
+func label(text string) string { return strings.ToValidUTF8(text, "\uFFFD") }
+
 func (m *Metrics) newModel(name string) *Model {
+	name = label(name)
 	return &Model{
 		m: m, name: name, requests: map[outcome]prometheus.Counter{},
 		inFlight: m.inFlight.WithLabelValues(name),
