@@ -343,7 +343,7 @@ func (m *machine) openNode(id membership.MeshID, listen []string) (*p2p.Node, er
 	}
 	return p2p.New(p2p.Options{
 		Identity: m.identity, Mesh: id, Storage: m.recordSpace(id), Name: m.Name, Agent: agent(),
-		Kinds:  append(scheduler.Kinds(llama.CheckArgs, llama.CheckEnv), keys.RecordKind()),
+		Kinds:  append(scheduler.Kinds(llama.CheckArgs, llama.CheckEnv), keys.RecordKind(), keys.UsageKind()),
 		Listen: addrs, Blocks: m.content.Blocks(), Files: m.content,
 		MayHave: func(id peer.ID, trust membership.Trust, c cid.Cid, from, to int64) bool {
 			if s := m.running.Load(); s != nil {

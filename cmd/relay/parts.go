@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/libp2p/go-libp2p/core/peer"
 	ma "github.com/multiformats/go-multiaddr"
 
 	"relay/api"
@@ -19,6 +20,7 @@ import (
 	"relay/llama/demo"
 	"relay/p2p"
 	"relay/p2p/keys"
+	"relay/p2p/liveness"
 	"relay/p2p/membership"
 	"relay/p2p/record"
 	"relay/scheduler"
@@ -34,6 +36,7 @@ type peerParts struct {
 	door      *api.Door
 	control   *api.Control
 	ring      *keys.Ring
+	meter     *keys.Meter
 	audit     *audit.Log
 }
 
@@ -64,6 +67,10 @@ func assemble(ctx context.Context, m *machine, id membership.MeshID, hooks hooks
 		return nil, err
 	}
 	p.ring = keys.NewRing(p.node.Table(), m.apiKey)
+	if text := p.ring.Warning(); text != "" {
+		m.log.Warn(text)
+	}
+	p.meter = keys.NewMeter(keys.MeterOptions{Table: p.node.Table(), Alive: func() []peer.ID { return upOf(p.node.Peers()) }, Log: m.log.With("part", "keys")})
 	if p.audit, err = audit.New(audit.Options{Space: m.db.Space(auditSpace(id)), Log: m.log.With("part", "audit")}); err != nil {
 		p.node.Close()
 		return nil, err
@@ -75,7 +82,7 @@ func assemble(ctx context.Context, m *machine, id membership.MeshID, hooks hooks
 	p.door, err = api.NewDoor(api.DoorOptions{
 		Audit: p.audit.Add, Metrics: counts,
 		Scraped:   api.Scraped{Peers: p.scheduler.Peers, Control: p.node.Control},
-		Scheduler: p.scheduler, Keys: p.ring, Self: p.node.Self().String(), Listen: m.listen,
+		Scheduler: p.scheduler, Keys: p.ring, Quota: p.meter, Self: p.node.Self().String(), Listen: m.listen,
 		HopPeer: func(ctx context.Context) string {
 			from, ok := p2p.RemotePeer(ctx)
 			if !ok {
@@ -211,6 +218,8 @@ func (p *peerParts) run(ctx context.Context, started func(), closeDoor func() <-
 	schedulerCtx, stopScheduler := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopScheduler()
 
+	stopMeter := p.tell(ctx)
+	defer stopMeter()
 	auditCtx, stopAudit := context.WithCancel(context.WithoutCancel(ctx))
 	var auditing sync.WaitGroup
 	auditing.Go(func() { p.audit.Run(auditCtx) })
@@ -237,6 +246,7 @@ func (p *peerParts) run(ctx context.Context, started func(), closeDoor func() <-
 			case <-patience.C:
 			}
 			patience.Stop()
+			stopMeter() // While there is somebody to tell.
 			stopNode()
 			nodeErr = <-nodeDone
 		case nodeErr = <-nodeDone:
@@ -248,6 +258,31 @@ func (p *peerParts) run(ctx context.Context, started func(), closeDoor func() <-
 		}
 		return errors.Join(nodeErr, schedulerErr)
 	}
+}
+
+// tell has the others told what keys use here, until the func that it returns says
+// that the rest is to be told; it may be called again.
+func (p *peerParts) tell(ctx context.Context) (stop func()) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		p.meter.Run(ctx)
+	}()
+	return func() {
+		cancel()
+		<-done
+	}
+}
+
+// upOf are the members that are not gone.
+func upOf(peers []p2p.Peer) (up []peer.ID) {
+	for _, p := range peers {
+		if p.State != liveness.Gone {
+			up = append(up, p.ID)
+		}
+	}
+	return up
 }
 
 // schedule runs the scheduler of a machine that is a member. One that was taken

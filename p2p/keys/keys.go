@@ -44,7 +44,9 @@ const (
 	MaxConcurrency       = 100_000
 )
 
-var encoding = base32.NewEncoding("abcdefghijklmnopqrstuvwxyz234567").WithPadding(base32.NoPadding)
+const alphabet = "abcdefghijklmnopqrstuvwxyz234567"
+
+var encoding = base32.NewEncoding(alphabet).WithPadding(base32.NoPadding)
 
 // Priority says whose requests come first where not all can be served.
 type Priority string

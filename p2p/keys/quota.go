@@ -1,6 +1,9 @@
 package keys
 
-import "time"
+import (
+	"fmt"
+	"time"
+)
 
 // Ticket is one request that was let in.
 type Ticket interface {
@@ -37,3 +40,15 @@ func (e *QuotaError) Error() string { return e.Text }
 
 // Reason is the word for the refusal.
 func (e *QuotaError) Reason() string { return "quota_exceeded" }
+
+// RetryAfter is in how long asking again may help.
+func (e *QuotaError) RetryAfter() time.Duration { return e.After }
+
+func refused(g Grant, text string, after time.Duration) *QuotaError {
+	return &QuotaError{fmt.Sprintf("the key %q %s; ask again in %s", g.Name, text, roundUp(after)), after}
+}
+
+// roundUp is a wait as people are told it: whole seconds, and not too short.
+func roundUp(d time.Duration) time.Duration {
+	return (d + time.Second - 1).Truncate(time.Second)
+}
