@@ -98,7 +98,8 @@ func TestFigures(t *testing.T) {
 	if r := c.figures(m, 1000); r.Model != m.Unknown() || r.Overhead != 1000 || r.PerToken != 0 || r.Retries != -1 {
 		t.Errorf("%+v", r)
 	}
-	c = &call{status: 200, model: "alias", served: "qwen", stream: true, routed: 100, queue: 30, token: 400, answer: 4, prompt: 3, tries: 2, meter: meter{waited: 700}}
+	c = &call{status: 200, model: "alias", served: "qwen", stream: true, routed: 100, queue: 30, token: 400, answer: 4, prompt: 3, tries: 2,
+		meter: meter{waited: 700, counted: m.Model("asked for")}}
 	r := c.figures(m, 1000)
 	if r.Model != m.Model("qwen") || r.Overhead != 200 || r.Queue != 130 || r.First != 400 || r.PerToken != 200 || r.Prompt != 3 || r.Completion != 4 || r.Retries != 1 {
 		t.Errorf("%+v", r)
