@@ -77,9 +77,9 @@ type Control struct {
 	MeshID    membership.MeshID
 	Scheduler ControlScheduler
 	Version   string
-	// Door is the URL of this peer's /v1, KeysText says how it is secured.
-	Door     string
-	KeysText func() string
+	// Door is the URL of this peer's /v1, Keys what opens it.
+	Door string
+	Keys ControlKeys
 	// Lend is what this machine's owner lends.
 	Lend scheduler.Lend
 	// DemoPath writes the demo model to disk and says where.
@@ -231,6 +231,7 @@ func (c *Control) Handler() http.Handler {
 	c.routeSettings(mux)
 	c.routeModels(mux)
 	c.routeActs(mux)
+	c.routeKeys(mux)
 	mux.HandleFunc("POST /v0/join", atOnce(c, c.join))
 	mux.HandleFunc("POST /v0/down", atOnce(c, func(*http.Request) (struct{}, error) {
 		c.Down()
