@@ -21,12 +21,15 @@ const (
 	leaderless = 20 * time.Second
 )
 
-// Models lists what the mesh serves, by name.
+// Models lists what a request could be answered by, now or once it is loaded, by
+// name. Resolve finds the others as well, so that who asks for one is told why.
 func (s *Scheduler) Models() []ServedModel {
 	v, _ := s.latest()
 	list := make([]ServedModel, 0, len(v.models))
 	for _, m := range v.models {
-		list = append(list, v.served(m))
+		if v.servable(m) {
+			list = append(list, v.served(m))
+		}
 	}
 	return list
 }
@@ -69,7 +72,7 @@ func (s *Scheduler) Route(ctx context.Context, name string, tried []string) (Rou
 	started := time.Now()
 	v, changed := s.latest()
 	before := map[string]record.Version{}
-	if m := v.find(name); m != nil {
+	if m := v.resolve(name); m != nil {
 		for _, r := range m.replicas {
 			before[r.peer] = r.version
 		}
@@ -77,9 +80,9 @@ func (s *Scheduler) Route(ctx context.Context, name string, tried []string) (Rou
 	var waitingFor prospect
 	since := started // That is waited for.
 	for {
-		m := v.find(name)
+		m := v.resolve(name)
 		if m == nil {
-			return Route{}, &Error{Why: ModelNotFound, Message: fmt.Sprintf("no model %q in this mesh; %s", name, v.names()), Retry: RetryNever}
+			return Route{}, v.unknown(name)
 		}
 		passed := false
 		route, ok, err := s.pick(ctx, v, m, func(r replicaView) bool {

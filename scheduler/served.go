@@ -2,12 +2,13 @@ package scheduler
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"relay/scheduler/ways"
 )
 
-// Resolve finds the model that a client means: by its name, its uid, or an alias.
+// Resolve finds the model that a client means, by its name, uid, CID or alias.
 func (s *Scheduler) Resolve(name string) (ServedModel, bool) {
 	v, _ := s.latest()
 	m := v.resolve(name)
@@ -17,14 +18,31 @@ func (s *Scheduler) Resolve(name string) (ServedModel, bool) {
 	return v.served(m), true
 }
 
-// resolve finds a model as find does, and else by an alias.
-func (v *view) resolve(name string) *modelView { return v.find(name) }
-
 func (v *view) served(m *modelView) ServedModel {
-	return ServedModel{
-		UID: m.uid, Name: m.shown, Context: m.Context, Created: m.Created, Kind: m.Kind,
-		Unknown: true,
+	served := ServedModel{UID: m.uid, Name: m.shown, Context: m.Context, Created: m.Created, Kind: m.Kind, Unknown: m.Can == nil}
+	served.Aliases, _ = v.aliasesOf(m)
+	if other := v.fallback(m); other != nil {
+		served.Fallback = other.shown
 	}
+	if m.Can != nil && m.Kind == "chat" { // The engine renders no template for the others.
+		served.Tools, served.Images = m.Can.Tools, m.Can.Images
+	}
+	return served
+}
+
+// servable says whether a model could answer a request, now or once it is loaded. It
+// cannot where nothing but a person changes that it runs nowhere, or where it does not
+// run and nobody who is up has all of its files.
+func (v *view) servable(m *modelView) bool {
+	if slices.ContainsFunc(m.replicas, func(r replicaView) bool {
+		return (r.State == StateReady || r.State == StateLoading) && v.peer[r.peer].alive()
+	}) {
+		return true
+	}
+	if p, ok := v.placements[m.uid]; ok && v.inForce(p) && len(p.Peers) == 0 && p.Final {
+		return false
+	}
+	return slices.ContainsFunc(v.wholeHolders(m), func(id string) bool { return !v.peer[id].gone() })
 }
 
 // routeTo describes the way to a replica, without what carries a request there.

@@ -54,7 +54,7 @@ type Header struct {
 	// HasChatTemplate says whether the file carries a chat template.
 	HasChatTemplate bool
 	// Tools: the chat template, or the one that is for tools, has a place for them.
-	// Without, the engine can still describe tools to the model in words of its own.
+	// Without one the engine leaves a request's tools out, and the model never sees them.
 	Tools bool
 	// Images and Audio are what a projector reads.
 	Images, Audio bool

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net/http"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 )
 
 // form is which of the three completion routes a request came by.
@@ -20,17 +22,19 @@ const (
 // garbage is what FaultWrong sends.
 const garbage = "{\"choices\":[{\"del\x00\xff\xfe"
 
-func (s *Server) completions(f form) http.HandlerFunc {
+// counted is a route whose requests have faults and are counted.
+func (s *Server) counted(answer func(http.ResponseWriter, *http.Request, *Fault) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		s.count(func(st *State) { st.Requests++ })
 		began := time.Now()
 		fault := s.takeFault()
-		err := s.complete(w, r, f, fault)
+		err := answer(w, r, fault)
 		struck := fault != nil && (err == nil || !isGone(err))
 		s.count(func(st *State) {
 			switch {
 			case isGone(err):
 				st.Cancelled++
+				st.CancelledAt = time.Now()
 			case struck:
 				st.Struck++
 			default:
@@ -44,6 +48,21 @@ func (s *Server) completions(f form) http.HandlerFunc {
 	}
 }
 
+// early is what a fault that comes before the answer says, or nil.
+func (f *Fault) early() error {
+	switch {
+	case f == nil:
+		return nil
+	case f.Kind == FaultRefuse:
+		return loading()
+	case f.Kind == FaultError && f.After == 0:
+		return errCompute
+	case f.Kind == FaultDrop:
+		return errDie
+	}
+	return nil
+}
+
 func isGone(err error) bool {
 	var goneErr goneError
 	return errors.Is(err, context.Canceled) || errors.As(err, &goneErr)
@@ -52,141 +71,123 @@ func isGone(err error) bool {
 // goneError is a failed write.
 type goneError struct{ error }
 
-// complete answers one request. What it returns is for the log and the counts:
+// completions answers a request. What it returns is for the log and the counts:
 // the answer is written, or must be cut.
-func (s *Server) complete(w http.ResponseWriter, r *http.Request, f form, fault *Fault) error {
-	body, err := readBody(r)
-	if err != nil {
-		writeError(w, err)
-		return err
-	}
-	if fault != nil {
-		switch fault.Kind {
-		case FaultRefuse:
-			err = loading()
-		case FaultError:
-			err = fail("Compute error.")
-		case FaultDrop:
-			return errDie
-		}
+func (s *Server) completions(f form) http.HandlerFunc {
+	return s.counted(func(w http.ResponseWriter, r *http.Request, fault *Fault) error {
+		p, tasks, err := s.read(r, f, fault)
 		if err != nil {
-			writeError(w, err)
+			if !errors.Is(err, errDie) {
+				writeError(w, err)
+			}
 			return err
 		}
+		sh := shape{
+			model: s.opt.Model, id: newID(), created: time.Now().Unix(), chat: f == chat, native: f == native, stream: p.Stream,
+			usage: p.StreamOptions.IncludeUsage, tokens: p.ReturnTokens, timings: p.TimingsPerToken, settings: settings(tasks[0], p.Stream, p.TimingsPerToken, true),
+		}
+		if !sh.stream {
+			return s.answerWhole(r.Context(), w, sh, tasks, fault)
+		}
+		ping := 30 * time.Second
+		if p.PingInterval != nil {
+			ping = time.Duration(*p.PingInterval) * time.Second
+		}
+		ctx := context.WithValue(r.Context(), pingKey{}, ping)
+		return s.answerStream(ctx, newStream(ctx, w, sh, p.ReturnProgress), tasks, fault)
+	})
+}
+
+func (s *Server) read(r *http.Request, f form, fault *Fault) (params, []task, error) {
+	body, err := readBody(r)
+	if err != nil {
+		return params{}, nil, err
+	}
+	if err := fault.early(); err != nil {
+		return params{}, nil, err
 	}
 	p, err := decode(body)
 	if err != nil {
-		writeError(w, err)
-		return err
+		return p, nil, err
 	}
-	tasks, err := p.tasks(f == chat, s.opt.Seed, s.opt.Context)
-	if err != nil {
-		writeError(w, err)
-		return err
-	}
-	ctx := r.Context()
-	slot, err := s.takeSlot(ctx)
-	if err != nil {
-		return err
-	}
-	defer s.giveSlot(slot)
-
-	sh := shape{
-		model: s.opt.Model, id: newID(), created: time.Now().Unix(), chat: f == chat, native: f == native, stream: bool(p.Stream),
-		usage: bool(p.StreamOptions.IncludeUsage), tokens: bool(p.ReturnTokens), settings: settings(tasks[0], bool(p.Stream), true),
-	}
-	if !sh.stream {
-		return s.answerWhole(ctx, w, sh, tasks, slot, fault)
-	}
-	ping := 30 * time.Second
-	if p.PingInterval != nil {
-		ping = time.Duration(*p.PingInterval) * time.Second
-	}
-	return s.answerStream(context.WithValue(ctx, pingKey{}, ping), w, sh, tasks, slot, fault)
+	tasks, err := p.tasks(f == chat, s.opt)
+	return p, tasks, err
 }
 
-func (s *Server) answerWhole(ctx context.Context, w http.ResponseWriter, sh shape, tasks []task, slot int, fault *Fault) error {
-	var answers []answer
-	for _, t := range tasks {
-		a, err := s.generate(ctx, t, slot, fault, func(piece) error { return nil }, func() error { return nil })
-		switch {
-		case err == nil:
-			answers = append(answers, a)
-		case errors.Is(err, errDie):
-			// A part of the body is out when the connection goes.
-			w.Header().Set("Content-Type", "application/json; charset=utf-8")
-			w.Header().Set("Content-Length", "1000")
-			fmt.Fprint(w, `{"choices":[`)
-			http.NewResponseController(w).Flush()
-			return err
-		case errors.Is(err, errWrong):
-			w.Header().Set("Content-Type", "application/json; charset=utf-8")
-			fmt.Fprint(w, garbage)
-			return err
-		case errors.Is(err, errEnd):
-			w.Header().Set("Content-Type", "application/json; charset=utf-8")
-			return err
-		default:
-			return err
-		}
-	}
-	writeJSON(w, http.StatusOK, sh.whole(answers))
-	return nil
-}
-
-func (s *Server) answerStream(ctx context.Context, w http.ResponseWriter, sh shape, tasks []task, slot int, fault *Fault) error {
-	if c, ok := ctx.Value(connKey{}).(*conn); ok {
-		c.streamed.Store(true)
-	}
-	w.Header().Set("Content-Type", "text/event-stream")
-	w.Header().Set("X-Accel-Buffering", "no")
-	w.WriteHeader(http.StatusOK)
-	flush := http.NewResponseController(w).Flush
-	send := func(text string) error {
-		if _, err := fmt.Fprint(w, text); err != nil {
-			return goneError{err}
-		}
-		if err := flush(); err != nil {
-			return goneError{err}
-		}
-		return nil
-	}
-	// The headers go out when the slot starts, long before the first token.
-	if err := send(""); err != nil {
-		return err
-	}
-	sendAll := func(events []object) error {
-		var text string
-		for _, e := range events {
-			b, err := encode(e)
-			if err != nil {
-				return err
-			}
-			text += "data: " + string(b) + "\n\n"
-		}
-		if text == "" {
-			return nil
-		}
-		return send(text)
-	}
-	for _, t := range tasks {
-		a, err := s.generate(ctx, t, slot, fault,
-			func(p piece) error { return sendAll(sh.events(t, p)) },
-			func() error { return send(":\n\n") })
-		if errors.Is(err, errWrong) {
-			return errors.Join(err, send("data: "+garbage+"\n\n"))
-		}
+// each computes every task in a slot of its own, all at the same time as far as
+// there are slots, and ends them all when one fails.
+func (s *Server) each(ctx context.Context, tasks []task, compute func(context.Context, task, int) error) error {
+	one := func(ctx context.Context, t task) error {
+		slot, err := s.takeSlot(ctx)
 		if err != nil {
 			return err
 		}
-		if err := sendAll(sh.last(a)); err != nil {
+		defer s.giveSlot(slot)
+		return compute(ctx, t, slot)
+	}
+	if len(tasks) == 1 {
+		return one(ctx, tasks[0])
+	}
+	all, ctx := errgroup.WithContext(ctx)
+	for _, t := range tasks {
+		all.Go(func() error { return one(ctx, t) })
+	}
+	return all.Wait()
+}
+
+// nobody watches an answer that is not streamed.
+type nobody struct{}
+
+func (nobody) progress(*answer) error     { return nil }
+func (nobody) piece(*answer, piece) error { return nil }
+func (nobody) silent() error              { return nil }
+
+func (s *Server) answerWhole(ctx context.Context, w http.ResponseWriter, sh shape, tasks []task, fault *Fault) error {
+	answers := make([]answer, len(tasks))
+	err := s.each(ctx, tasks, func(ctx context.Context, t task, slot int) (err error) {
+		answers[t.index], err = s.generate(ctx, t, slot, fault, nobody{})
+		return err
+	})
+	switch {
+	case err == nil:
+		writeJSON(w, http.StatusOK, sh.whole(answers))
+	case errors.Is(err, errDie):
+		// A part of the body is out when the connection goes.
+		w.Header().Set("Content-Type", "application/json; charset=utf-8")
+		w.Header().Set("Content-Length", "1000")
+		fmt.Fprint(w, `{"choices":[`)
+		http.NewResponseController(w).Flush()
+	case errors.Is(err, errWrong):
+		w.Header().Set("Content-Type", "application/json; charset=utf-8")
+		fmt.Fprint(w, garbage)
+	case errors.Is(err, errEnd):
+		w.Header().Set("Content-Type", "application/json; charset=utf-8")
+	case errors.Is(err, errCompute):
+		writeError(w, errCompute)
+	}
+	return err
+}
+
+func (s *Server) answerStream(ctx context.Context, st *stream, tasks []task, fault *Fault) error {
+	err := s.each(ctx, tasks, func(ctx context.Context, t task, slot int) error {
+		if err := st.open(t); err != nil {
 			return err
 		}
+		a, err := s.generate(ctx, t, slot, fault, st)
+		if err != nil {
+			return err
+		}
+		return st.events(st.last(a)...)
+	})
+	switch {
+	case errors.Is(err, errWrong):
+		return errors.Join(err, st.send("data: "+garbage+"\n\n"))
+	case errors.Is(err, errCompute):
+		return errors.Join(err, st.events(object{{"error", errCompute}}))
+	case err != nil || st.native:
+		return err
 	}
-	if sh.native {
-		return nil
-	}
-	return send("data: [DONE]\n\n")
+	return st.send("data: [DONE]\n\n")
 }
 
 func (s *Server) takeSlot(ctx context.Context) (int, error) {

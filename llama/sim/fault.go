@@ -15,7 +15,8 @@ const (
 	FaultRefuse FaultKind = "refuse"
 	// FaultDrop cuts the connection before any byte of the answer.
 	FaultDrop FaultKind = "drop"
-	// FaultError answers 500 before any token.
+	// FaultError answers 500 before any token, or ends a stream with an error's
+	// event after After tokens.
 	FaultError FaultKind = "error"
 	// FaultStall stops producing after After tokens and keeps the connection.
 	FaultStall FaultKind = "stall"
@@ -90,11 +91,11 @@ func (f *Fault) UnmarshalJSON(b []byte) error {
 // Validate says what is wrong with a fault.
 func (f Fault) Validate() error {
 	switch f.Kind {
-	case FaultRefuse, FaultDrop, FaultError:
+	case FaultRefuse, FaultDrop:
 		if f.After != 0 {
 			return fmt.Errorf("fault %q comes before the first token: leave the :%d out", f.Kind, f.After)
 		}
-	case FaultStall, FaultDie, FaultWrong, FaultEnd:
+	case FaultError, FaultStall, FaultDie, FaultWrong, FaultEnd:
 		if f.After < 0 {
 			return fmt.Errorf("fault %q: %d tokens is less than none", f.Kind, f.After)
 		}

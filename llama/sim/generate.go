@@ -28,6 +28,7 @@ type piece struct {
 type answer struct {
 	task
 	slot        int
+	read        int // tokens of the prompt
 	pieces      []piece
 	text        string
 	stop        stopType
@@ -41,20 +42,31 @@ var (
 	errDie   = errors.New("the connection is cut, as asked for")
 	errEnd   = errors.New("the answer ends early, as asked for")
 	errWrong = errors.New("wrong bytes, as asked for")
+
+	errCompute = fail("Compute error.")
 )
 
-// generate computes one task in the slot it is given. each sees every piece as
-// it comes; silent is called now and then while there is nothing to see.
-func (s *Server) generate(ctx context.Context, t task, slot int, f *Fault, each func(piece) error, silent func() error) (a answer, err error) {
+// A watcher hears of an answer while it is made.
+type watcher interface {
+	// progress comes before the prompt is read, and after each batch of it.
+	progress(*answer) error
+	// piece comes after every token.
+	piece(*answer, piece) error
+	// silent comes now and then while there is nothing to tell.
+	silent() error
+}
+
+// generate computes one task in the slot it is given.
+func (s *Server) generate(ctx context.Context, t task, slot int, f *Fault, to watcher) (a answer, err error) {
 	a = answer{task: t, slot: slot}
-	began := time.Now()
-	if err := pause(ctx, perToken(s.opt.PrefillRate, len(t.ids)), silent); err != nil {
+	if err := to.progress(&a); err != nil {
 		return a, err
 	}
-	a.prefillTime = time.Since(began)
-	s.worked(work{promptTokens: len(t.ids), promptTime: a.prefillTime})
+	if err := s.prefill(ctx, &a, to); err != nil {
+		return a, err
+	}
 	defer func() { s.worked(work{tokens: len(a.pieces), time: a.decode}) }()
-	began = time.Now()
+	began := time.Now()
 
 	c := newChain(t.seed)
 	for _, id := range t.ids {
@@ -63,11 +75,11 @@ func (s *Server) generate(ctx context.Context, t task, slot int, f *Fault, each 
 	var held string
 	for {
 		if f != nil && len(a.pieces) == f.After {
-			if err := strike(ctx, f.Kind, silent); err != nil {
+			if err := strike(ctx, f.Kind, to.silent); err != nil {
 				return a, err
 			}
 		}
-		if err := pause(ctx, perToken(s.opt.DecodeRate, 1), silent); err != nil {
+		if err := pause(ctx, perToken(s.opt.DecodeRate, 1), to.silent); err != nil {
 			return a, err
 		}
 		id := c.next(t.ignoreEOS)
@@ -87,13 +99,31 @@ func (s *Server) generate(ctx context.Context, t task, slot int, f *Fault, each 
 		a.pieces = append(a.pieces, p)
 		a.text += p.text
 		a.decode = time.Since(began)
-		if err := each(p); err != nil {
+		if err := to.piece(&a, p); err != nil {
 			return a, err
 		}
 		if a.stop != "" {
 			return a, nil
 		}
 	}
+}
+
+// prefill reads the prompt, a batch at a time.
+func (s *Server) prefill(ctx context.Context, a *answer, to watcher) error {
+	began := time.Now()
+	defer func() { s.worked(work{promptTokens: a.read, promptTime: a.prefillTime}) }()
+	for a.read < len(a.ids) {
+		n := min(s.opt.Batch, len(a.ids)-a.read)
+		if err := pause(ctx, perToken(s.opt.PrefillRate, n), to.silent); err != nil {
+			return err
+		}
+		a.read += n
+		a.prefillTime = time.Since(began)
+		if err := to.progress(a); err != nil {
+			return err
+		}
+	}
+	return ctx.Err()
 }
 
 // split parts text into what may be shown and what may yet become a stop

@@ -22,6 +22,9 @@ type Options struct {
 	// Context is the number of tokens that prompt and answer of one slot may
 	// have together, at least 8. 0 means 4096.
 	Context int
+	// Batch is how many tokens of a prompt are read at a time; with
+	// return_progress a stream tells of each. 0 means 2048.
+	Batch int
 	// PrefillRate and DecodeRate are the speeds of one slot in tokens per
 	// second; 0 means no waiting at all.
 	PrefillRate, DecodeRate float64
@@ -48,6 +51,9 @@ func (o Options) withDefaults() Options {
 	if o.Context == 0 {
 		o.Context = 4096
 	}
+	if o.Batch == 0 {
+		o.Batch = 2048
+	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
@@ -62,6 +68,8 @@ func (o Options) Validate() error {
 		return fmt.Errorf("slots: %d is not from 1 to 4096", o.Slots)
 	case o.Context < 8 || o.Context > 1<<24:
 		return fmt.Errorf("context: %d tokens is not from 8 to %d", o.Context, 1<<24)
+	case o.Batch < 1:
+		return fmt.Errorf("batch: %d tokens is less than 1", o.Batch)
 	case !(o.PrefillRate >= 0 && o.PrefillRate <= 1e9):
 		return fmt.Errorf("prefill rate: %v tokens/s is not from 0 (no waiting) to 1e9", o.PrefillRate)
 	case !(o.DecodeRate >= 0 && o.DecodeRate <= 1e9):

@@ -3,6 +3,7 @@ package sim
 import (
 	"encoding/json"
 	"math"
+	"reflect"
 )
 
 // params are the fields of a completion request that the stand-in honours. What
@@ -10,9 +11,9 @@ import (
 type params struct {
 	Prompt        json.RawMessage `json:"prompt"`
 	Messages      json.RawMessage `json:"messages"`
-	Stream        truth           `json:"stream"`
+	Stream        bool            `json:"stream"`
 	StreamOptions struct {
-		IncludeUsage truth `json:"include_usage"`
+		IncludeUsage bool `json:"include_usage"`
 	} `json:"stream_options"`
 	NPredict            *int            `json:"n_predict"`
 	MaxTokens           *int            `json:"max_tokens"`
@@ -20,15 +21,19 @@ type params struct {
 	Temperature         *float64        `json:"temperature"`
 	Seed                *int64          `json:"seed"`
 	Stop                json.RawMessage `json:"stop"`
-	IgnoreEOS           truth           `json:"ignore_eos"`
-	ReturnTokens        truth           `json:"return_tokens"`
+	IgnoreEOS           bool            `json:"ignore_eos"`
+	ReturnTokens        bool            `json:"return_tokens"`
+	ReturnProgress      bool            `json:"return_progress"`
+	TimingsPerToken     bool            `json:"timings_per_token"`
 	N                   *int            `json:"n"`
 	Logprobs            json.RawMessage `json:"logprobs"`
+	TopLogprobs         *int            `json:"top_logprobs"`
 	NProbs              int             `json:"n_probs"`
 	PingInterval        *int            `json:"sse_ping_interval"`
 }
 
-// truth is a boolean that reads anything else as false, as llama-server does.
+// truth is a boolean that reads anything else as false, as llama-server does in
+// /tokenize.
 type truth bool
 
 func (f *truth) UnmarshalJSON(b []byte) error { *f = string(b) == "true"; return nil }
@@ -42,7 +47,10 @@ type task struct {
 	max       int // -1: until the context is full
 	stop      []string
 	ignoreEOS bool
-	logprobs  bool
+	probs     int // how many tokens are shown for each, with how likely they were
+	// opens says that it is the first of the answers to a prompt which is not
+	// the request's first.
+	opens bool
 }
 
 func decode(body []byte) (params, error) {
@@ -52,17 +60,45 @@ func decode(body []byte) (params, error) {
 		return p, nil
 	}
 	if e, ok := err.(*json.UnmarshalTypeError); ok && e.Field != "" {
-		return p, refuse("Field '%s': [json.exception.type_error.302] type must be %s, but is %s", e.Field, e.Type, e.Value)
+		return p, refuse("Field '%s': [json.exception.type_error.302] type must be %s, but is %s", e.Field, jsonKind(e.Type), e.Value)
 	}
 	return p, fail("[json.exception.parse_error.101] parse error: %v", err)
 }
 
+// jsonKind is what JSON calls a value of a Go type.
+func jsonKind(t reflect.Type) string {
+	switch t.Kind() {
+	case reflect.Bool:
+		return "boolean"
+	case reflect.Int, reflect.Int64, reflect.Float64:
+		return "number"
+	case reflect.Struct:
+		return "object"
+	default:
+		return t.String()
+	}
+}
+
+// within refuses a number as llama-server does.
+func within(name string, v, low, high int) error {
+	if v < low || v > high {
+		return refuse("Field '%s': Value must be between %d <= value <= %d, but got %d", name, low, high, v)
+	}
+	return nil
+}
+
 // common are the settings of a request that all its answers share.
-func (p params) common(seed uint64) (task, error) {
-	t := task{seed: seed, max: -1, ignoreEOS: bool(p.IgnoreEOS)}
-	for _, v := range []*int{p.NPredict, p.MaxTokens, p.MaxCompletionTokens} {
-		if v != nil {
-			t.max = *v
+func (p params) common(chat bool, seed uint64) (task, error) {
+	t := task{seed: seed, max: -1, ignoreEOS: p.IgnoreEOS}
+	for _, f := range []struct {
+		name string
+		v    *int
+	}{{"n_predict", p.NPredict}, {"max_completion_tokens", p.MaxCompletionTokens}, {"max_tokens", p.MaxTokens}} {
+		if f.v != nil {
+			if err := within(f.name, *f.v, -1, math.MaxInt32); err != nil {
+				return t, err
+			}
+			t.max = *f.v
 			break
 		}
 	}
@@ -82,18 +118,37 @@ func (p params) common(seed uint64) (task, error) {
 			return t, refuse("Field 'stop': must be a string or a list of strings")
 		}
 	}
-	switch string(p.Logprobs) {
-	case "", "false", "null", "0":
-	default:
-		t.logprobs = true
+	var err error
+	t.probs, err = p.probs(chat)
+	return t, err
+}
+
+// probs is how many tokens to show for each. Chat's logprobs is a switch, that
+// of the other routes a number.
+func (p params) probs(chat bool) (int, error) {
+	n, on := p.NProbs, string(p.Logprobs)
+	switch {
+	case on == "" || on == "null":
+	case on == "true" && chat:
+		n = 20
+		if p.TopLogprobs != nil {
+			n = *p.TopLogprobs
+		}
+	case on == "true":
+		n = 1
+	case on == "false":
+	case json.Unmarshal(p.Logprobs, &n) != nil:
+		return 0, refuse("Field 'logprobs': [json.exception.type_error.302] type must be number, but is string")
 	}
-	t.logprobs = t.logprobs || p.NProbs > 0
-	return t, nil
+	if chat && on != "true" && p.TopLogprobs != nil {
+		return 0, refuse("top_logprobs requires logprobs to be set to true")
+	}
+	return min(max(n, 0), VocabSize), nil
 }
 
 // tasks are the answers that a request asks for: one per prompt, times n.
-func (p params) tasks(chat bool, seed uint64, context int) ([]task, error) {
-	base, err := p.common(seed)
+func (p params) tasks(chat bool, opt Options) ([]task, error) {
+	base, err := p.common(chat, opt.Seed)
 	if err != nil {
 		return nil, err
 	}
@@ -109,20 +164,23 @@ func (p params) tasks(chat bool, seed uint64, context int) ([]task, error) {
 		return nil, err
 	}
 	n := 1
-	if p.N != nil && *p.N > 1 {
+	if p.N != nil {
 		n = *p.N
+		if err := within("n", n, 1, opt.Slots); err != nil {
+			return nil, err
+		}
 	}
 	if n*len(prompts) > 64 {
 		return nil, refuse("%d answers are too many for one request", n*len(prompts))
 	}
 	var all []task
 	for _, ids := range prompts {
-		if len(ids) >= context {
-			return nil, tooLong(len(ids), context)
+		if len(ids) >= opt.Context {
+			return nil, tooLong(len(ids), opt.Context)
 		}
-		for range n {
+		for i := range n {
 			t := base
-			t.index, t.ids = len(all), ids
+			t.index, t.ids, t.opens = len(all), ids, i == 0 && len(all) > 0
 			all = append(all, t)
 		}
 	}

@@ -76,7 +76,7 @@ func (s *Server) models(w http.ResponseWriter, _ *http.Request) {
 
 func (s *Server) props(w http.ResponseWriter, _ *http.Request) {
 	writeJSON(w, http.StatusOK, object{
-		{"default_generation_settings", object{{"params", settings(task{max: -1}, false, false)}, {"n_ctx", s.opt.Context}}},
+		{"default_generation_settings", object{{"params", settings(task{max: -1}, false, false, false)}, {"n_ctx", s.opt.Context}}},
 		{"total_slots", s.opt.Slots}, {"model_alias", s.opt.Model}, {"model_ftype", "F16"}, {"model_path", ""},
 		{"modalities", object{{"vision", false}, {"video", false}, {"audio", false}}},
 		{"media_marker", "<__media__>"}, {"endpoint_slots", false}, {"endpoint_props", false}, {"endpoint_metrics", s.opt.Metrics},
@@ -204,14 +204,10 @@ func readJSON(r *http.Request, v any) error {
 
 // settings is generation_settings: what the request changed, and llama-server's
 // defaults for the rest.
-func settings(t task, stream, full bool) object {
+func settings(t task, stream, timings, full bool) object {
 	stops := t.stop
 	if stops == nil {
 		stops = []string{}
-	}
-	probs := 0
-	if t.logprobs {
-		probs = 1
 	}
 	o := object{
 		{"seed", uint32(t.seed)}, {"temperature", 0.8}, {"dynatemp_range", 0.0}, {"dynatemp_exponent", 1.0}, {"top_k", 40}, {"top_p", 0.95},
@@ -239,14 +235,14 @@ func settings(t task, stream, full bool) object {
 		}
 		o = append(o, field{"logit_bias", bias})
 	}
-	o = append(o, object{{"n_probs", probs}, {"min_keep", 0}}...)
+	o = append(o, object{{"n_probs", t.probs}, {"min_keep", 0}}...)
 	if full {
 		o = append(o, object{{"grammar", ""}, {"grammar_lazy", false}, {"grammar_triggers", []int{}}, {"preserved_tokens", []int{}}}...)
 	}
 	return append(o, object{
 		{"chat_format", "Content-only"}, {"reasoning_format", "none"}, {"reasoning_in_content", false}, {"generation_prompt", ""},
 		{"samplers", []string{"penalties", "dry", "top_n_sigma", "top_k", "typ_p", "top_p", "min_p", "xtc", "temperature"}},
-		{"speculative.types", "none"}, {"timings_per_token", false}, {"post_sampling_probs", false}, {"backend_sampling", false},
+		{"speculative.types", "none"}, {"timings_per_token", timings}, {"post_sampling_probs", false}, {"backend_sampling", false},
 		{"lora", []int{}},
 	}...)
 }

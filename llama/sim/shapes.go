@@ -16,7 +16,8 @@ type shape struct {
 	native    bool // llama-server's own /completion
 	stream    bool
 	usage     bool // usage at the end of a chat stream
-	tokens    bool // ids of tokens, native only
+	tokens    bool // ids of tokens in an unstreamed answer, native only
+	timings   bool // with every event
 	settings  object
 }
 
@@ -41,43 +42,70 @@ func delta(index int, finish any, d object) object {
 	return object{{"finish_reason", finish}, {"index", index}, {"delta", d}}
 }
 
-// events are those that one piece of an answer makes.
-func (s shape) events(t task, p piece) []object {
+// progressEvent tells how much of a prompt is read.
+func (s shape) progressEvent(a *answer) object {
+	var o object
 	switch {
 	case s.native:
-		tokens := []int{}
-		if s.tokens {
-			tokens = append(tokens, p.id)
-		}
-		o := object{
-			{"index", t.index}, {"content", p.text}, {"tokens", tokens}, {"stop", false}, {"id_slot", -1},
-			{"tokens_predicted", p.nth}, {"tokens_evaluated", len(t.ids)},
-		}
-		if t.logprobs {
-			o = append(o, field{"completion_probabilities", []object{probability(p)}})
-		}
-		return []object{o}
+		o = s.nativePart(a, piece{})
 	case s.chat:
-		var events []object
+		o = s.chunk([]object{delta(a.index, nil, object{{"role", "assistant"}, {"content", nil}})})
+	default:
+		o = s.textPart(a, piece{}, nil)
+	}
+	if s.timings {
+		o = append(o, field{"timings", a.timings()})
+	}
+	return append(o, field{"prompt_progress", object{
+		{"total", len(a.ids)}, {"cache", 0}, {"processed", a.read}, {"time_ms", a.prefillTime.Milliseconds()},
+	}})
+}
+
+// pieceEvents are those that one piece of an answer makes.
+func (s shape) pieceEvents(a *answer, p piece) []object {
+	var events []object
+	var probs field
+	if a.probs > 0 {
+		probs = field{"content", []object{probability(p, a.probs)}}
+	}
+	switch {
+	case s.native:
+		events = []object{s.nativePart(a, p)}
+	case s.chat:
 		if p.nth == 1 {
-			events = append(events, s.chunk([]object{delta(t.index, nil, object{{"role", "assistant"}, {"content", nil}})}))
-			p.text = t.prefill + p.text
+			events = append(events, s.chunk([]object{delta(a.index, nil, object{{"role", "assistant"}, {"content", nil}})}))
+			p.text = a.prefill + p.text
 		}
 		if p.text != "" {
-			choice := delta(t.index, nil, object{{"content", p.text}})
-			if t.logprobs {
-				choice = append(choice, field{"logprobs", object{{"content", []object{probability(p)}}}})
+			choice := delta(a.index, nil, object{{"content", p.text}})
+			if a.probs > 0 {
+				choice = append(choice, field{"logprobs", object{probs}})
 			}
 			events = append(events, s.chunk([]object{choice}))
 		}
-		return events
+	case a.probs > 0:
+		events = []object{s.textPart(a, p, object{probs})}
 	default:
-		var logprobs any
-		if t.logprobs {
-			logprobs = object{{"content", []object{probability(p)}}}
-		}
-		return []object{s.textCompletion(object{{"text", p.text}, {"index", t.index}, {"logprobs", logprobs}, {"finish_reason", nil}}, nil)}
+		events = []object{s.textPart(a, p, nil)}
 	}
+	if s.timings && len(events) > 0 {
+		events[len(events)-1] = append(events[len(events)-1], field{"timings", a.timings()})
+	}
+	if s.native && a.probs > 0 {
+		events[0] = append(events[0], field{"completion_probabilities", probs.value})
+	}
+	return events
+}
+
+func (s shape) nativePart(a *answer, p piece) object {
+	return object{
+		{"index", a.index}, {"content", p.text}, {"tokens", []int{p.id}}, {"stop", false}, {"id_slot", -1},
+		{"tokens_predicted", p.nth}, {"tokens_evaluated", len(a.ids)},
+	}
+}
+
+func (s shape) textPart(a *answer, p piece, logprobs any) object {
+	return s.textCompletion(object{{"text", p.text}, {"index", a.index}, {"logprobs", logprobs}, {"finish_reason", nil}}, nil)
 }
 
 // last are the events that end one answer of a stream.
@@ -113,8 +141,8 @@ func (s shape) whole(answers []answer) any {
 	choices := make([]object, 0, len(answers))
 	for _, a := range answers {
 		var logprobs any
-		if a.logprobs {
-			logprobs = object{{"content", probabilities(a.pieces)}}
+		if a.probs > 0 {
+			logprobs = object{{"content", probabilities(a)}}
 		}
 		if !s.chat {
 			choices = append(choices, object{{"text", a.text}, {"index", a.index}, {"logprobs", logprobs}, {"finish_reason", a.finish()}})
@@ -124,7 +152,7 @@ func (s shape) whole(answers []answer) any {
 			{"finish_reason", a.finish()}, {"index", a.index},
 			{"message", object{{"role", "assistant"}, {"content", a.prefill + a.text}}},
 		}
-		if a.logprobs {
+		if a.probs > 0 {
 			choice = append(choice, field{"logprobs", logprobs})
 		}
 		choices = append(choices, choice)
@@ -167,8 +195,8 @@ func (s shape) nativeFinal(a answer, text string, pieces []piece) object {
 		{"prompt", Detokenize(a.ids)}, {"has_new_line", false}, {"truncated", false}, {"stop_type", a.stop}, {"stopping_word", a.stopWord},
 		{"tokens_cached", len(a.ids) + len(a.pieces) - 1}, {"timings", a.timings()},
 	}
-	if !s.stream && a.logprobs {
-		o = append(o, field{"completion_probabilities", probabilities(pieces)})
+	if !s.stream && a.probs > 0 {
+		o = append(o, field{"completion_probabilities", probabilities(a)})
 	}
 	return o
 }
@@ -195,26 +223,34 @@ func (a answer) timings() object {
 		}
 		return ms, perToken, perSecond
 	}
-	pms, ppt, pps := rates(len(a.ids), a.prefillTime)
+	pms, ppt, pps := rates(a.read, a.prefillTime)
 	dms, dpt, dps := rates(len(a.pieces), a.decode)
 	return object{
 		{"cache_n", 0},
-		{"prompt_n", len(a.ids)}, {"prompt_ms", pms}, {"prompt_per_token_ms", ppt}, {"prompt_per_second", pps},
+		{"prompt_n", a.read}, {"prompt_ms", pms}, {"prompt_per_token_ms", ppt}, {"prompt_per_second", pps},
 		{"predicted_n", len(a.pieces)}, {"predicted_ms", dms}, {"predicted_per_token_ms", dpt}, {"predicted_per_second", dps},
 	}
 }
 
-// probability is a piece with the certainty of one that has no alternatives.
-func probability(p piece) object {
-	text := Piece(p.id)
-	one := object{{"id", p.id}, {"token", text}, {"bytes", bytesOf(text)}, {"logprob", 0.0}}
-	return append(one[:len(one):len(one)], field{"top_logprobs", []object{one}})
+// probability is a piece that was all but certain, above n-1 tokens that were
+// not.
+func probability(p piece, n int) object {
+	top := make([]object, n)
+	for i := range top {
+		top[i] = likely((p.id+i)%VocabSize, -8*float64(min(i, 1))-0.001*float64(i+1))
+	}
+	return append(likely(p.id, -0.001), field{"top_logprobs", top})
 }
 
-func probabilities(pieces []piece) []object {
-	all := make([]object, 0, len(pieces))
-	for _, p := range pieces {
-		all = append(all, probability(p))
+func likely(id int, logprob float64) object {
+	text := Piece(id)
+	return object{{"id", id}, {"token", text}, {"bytes", bytesOf(text)}, {"logprob", logprob}}
+}
+
+func probabilities(a answer) []object {
+	all := make([]object, 0, len(a.pieces))
+	for _, p := range a.pieces {
+		all = append(all, probability(p, a.probs))
 	}
 	return all
 }

@@ -3,9 +3,10 @@ package sim
 import (
 	"context"
 	"fmt"
+	"time"
 )
 
-// State counts completion requests since the start.
+// State counts requests for completions, embeddings and ranks since the start.
 type State struct {
 	// Requests that came, well-formed or not.
 	Requests int `json:"requests"`
@@ -16,6 +17,10 @@ type State struct {
 	Finished int `json:"finished"`
 	// Cancelled by the client going away, or by the server's end.
 	Cancelled int `json:"cancelled"`
+	// CancelledAt is when it noticed that for the last of them, which is when
+	// the slot was free: it does not wait for its next look, as the real one
+	// does, a second at most.
+	CancelledAt time.Time `json:"cancelled_at,omitzero"`
 	// Struck by a fault.
 	Struck int `json:"struck"`
 	// Faults that are in force.

@@ -7,8 +7,9 @@ import (
 
 // message is one of a chat; content is a string or a list of parts.
 type message struct {
-	Role    string          `json:"role"`
-	Content json.RawMessage `json:"content"`
+	Role      string          `json:"role"`
+	Content   json.RawMessage `json:"content"`
+	ToolCalls json.RawMessage `json:"tool_calls"`
 }
 
 // chatTemplate is the template as /props shows it.
@@ -20,10 +21,16 @@ const chatTemplate = `{{ bos_token }}{%- for message in messages %}{{ '<|' + mes
 // assistant's, the answer goes on from it, and prefill is its text, which
 // llama-server repeats at the start of its answer.
 func applyTemplate(messages []message) (prompt, prefill string, err error) {
+	if n := len(messages); n > 1 && messages[n-1].Role == "assistant" && messages[n-2].Role == "assistant" {
+		return "", "", refuse("Cannot have 2 or more assistant messages at the end of the list.")
+	}
 	var b strings.Builder
 	for i, m := range messages {
 		if m.Content == nil && m.Role != "assistant" {
 			return "", "", refuse("All non-assistant messages must contain 'content'")
+		}
+		if m.Content == nil && m.ToolCalls == nil {
+			return "", "", refuse("Assistant message must contain either 'content' or 'tool_calls'!")
 		}
 		text, err := contentText(m.Content)
 		if err != nil {
@@ -67,6 +74,8 @@ func contentText(raw json.RawMessage) (string, error) {
 			return "", fail("image input is not supported - hint: if this is unexpected, you may need to provide the mmproj")
 		case "input_audio":
 			return "", fail("audio input is not supported - hint: if this is unexpected, you may need to provide the mmproj")
+		case "input_video":
+			return "", fail("video input is not supported - hint: if this is unexpected, you may need to provide the mmproj")
 		default:
 			return "", refuse("unsupported content[].type")
 		}
