@@ -57,6 +57,7 @@ type call struct {
 	bytes   int64
 	routed  time.Duration // waiting for the scheduler
 	first   time.Duration // until the first byte of the answer
+	meter   meter         // for its account
 	aborted bool          // the connection must be cut, for want of another way to say that the answer is not whole
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/libp2p/go-libp2p/core/peer"
 
+	"relay/api/metrics"
 	"relay/p2p"
 	"relay/p2p/membership"
 	"relay/p2p/record"
@@ -82,6 +83,11 @@ type Control struct {
 	Keys ControlKeys
 	// Lend is what this machine's owner lends.
 	Lend scheduler.Lend
+	// Audit has the requests that this peer's door answered, KeyName the name of a key of
+	// the mesh, and Metrics what this peer counts.
+	Audit   ControlAudit
+	KeyName func(id string) string
+	Metrics *metrics.Metrics
 	// DemoPath writes the demo model to disk and says where.
 	DemoPath func() (string, error)
 	// Join leaves the mesh that this machine is alone in, for that of the invite.
@@ -232,6 +238,7 @@ func (c *Control) Handler() http.Handler {
 	c.routeModels(mux)
 	c.routeActs(mux)
 	c.routeKeys(mux)
+	c.routeAudit(mux)
 	mux.HandleFunc("POST /v0/join", atOnce(c, c.join))
 	mux.HandleFunc("POST /v0/down", atOnce(c, func(*http.Request) (struct{}, error) {
 		c.Down()

@@ -44,6 +44,10 @@ func (d *Door) lookup(path string) (name string, rt route, ok bool) {
 		return path, route{http.MethodGet, true, d.healthz}, true
 	case "/readyz":
 		return path, route{http.MethodGet, true, d.readyz}, true
+	case "/metrics":
+		return path, route{http.MethodGet, false, d.showMetrics}, true
+	case "/metrics/targets":
+		return path, route{http.MethodGet, false, d.listTargets}, true
 	case "/v1/models":
 		return path, route{http.MethodGet, false, d.listModels}, true
 	case "/v1/chat/completions", "/v1/completions":
@@ -51,6 +55,9 @@ func (d *Door) lookup(path string) (name string, rt route, ok bool) {
 	}
 	if id, found := strings.CutPrefix(path, "/v1/models/"); found && id != "" {
 		return "/v1/models/{id}", route{http.MethodGet, false, d.showModel}, true
+	}
+	if id, found := strings.CutPrefix(path, peerMetrics); found && id != "" {
+		return peerMetrics + "{id}", route{http.MethodGet, false, d.showPeerMetrics}, true
 	}
 	return "", route{}, false
 }

@@ -7,6 +7,7 @@ import (
 	"net"
 	"time"
 
+	"relay/api/metrics"
 	"relay/p2p/keys"
 	"relay/scheduler"
 	"relay/store/audit"
@@ -68,6 +69,10 @@ type DoorOptions struct {
 	// the request's context; empty means that there is none, and the request is
 	// refused. Without it the hop handler refuses everything.
 	HopPeer func(ctx context.Context) (peer string)
+	// Metrics may be nil: then nobody sees what is counted. Scraped is where those of other
+	// peers come from.
+	Metrics *metrics.Metrics
+	Scraped Scraped
 	// MaxBody is the largest request body in bytes; 0 means 32 MiB.
 	MaxBody int64
 	// MaxHeld bounds the bytes of request bodies and unstreamed answers that
@@ -167,6 +172,9 @@ func (o DoorOptions) withDefaults() DoorOptions {
 	}
 	if o.HopPeer == nil {
 		o.HopPeer = func(context.Context) string { return "" }
+	}
+	if o.Metrics == nil {
+		o.Metrics = metrics.New(metrics.Options{})
 	}
 	o.Deadlines = o.Deadlines.withDefaults()
 	return o

@@ -196,6 +196,10 @@ func (m *machine) mesh() (id membership.MeshID, err error) {
 func meshSpace(id membership.MeshID) string      { return "mesh/" + string(id) }
 func schedulerSpace(id membership.MeshID) string { return "scheduler/" + string(id) }
 
+// auditSpace is the space of the requests that this machine's door answered as one of a
+// mesh.
+func auditSpace(id membership.MeshID) string { return "audit/" + string(id) }
+
 // enginesDir holds a folder for each engine that runs, kernelsDir what GPUs keep
 // compiled, shareKernelsDir that of rpc-servers.
 func (m *machine) enginesDir() string      { return filepath.Join(m.tree.Run(), "engines") }

@@ -1,0 +1,248 @@
+package main_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"relay/cmd/stage"
+	"relay/llama/demo"
+	"relay/llama/gguf"
+	"relay/llama/gguf/gguftest"
+)
+
+// clientsDir has the clients that /v1 is tested with.
+const clientsDir = "../../api/clients"
+
+// TestClients drives the door as people do: with the clients that they have, as
+// they come. The peer that they ask lends nothing: each answer comes from the
+// other one, whose engines are the stand-in.
+func TestClients(t *testing.T) {
+	node := installClients(t)
+	m := newClientMesh(t, stage.Options{}, nil)
+	files, err := filepath.Glob(clientsDir + "/*.test.mjs")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no test of a client: %v", err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".test.mjs"), func(t *testing.T) {
+			m.command(t, 2*time.Minute, node, "--test", "--test-reporter=spec", filepath.Base(file))
+		})
+	}
+}
+
+// installClients has npm install the clients at the versions of the lock file,
+// unless they are there, and returns the node that runs them.
+func installClients(t *testing.T) (node string) {
+	t.Helper()
+	lock, err := os.ReadFile(clientsDir + "/package-lock.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, err := filepath.Abs(clientsDir + "/node_modules")
+	if err != nil {
+		t.Fatal(err)
+	}
+	// npm itself keeps no copy of the lock file that it has installed from.
+	mark := filepath.Join(dir, ".installed")
+	if done, err := os.ReadFile(mark); err != nil || !bytes.Equal(done, lock) {
+		npm, err := exec.LookPath("npm")
+		if err != nil {
+			t.Fatalf("npm is missing, which installs the clients that the door is tested with: %v", err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+		defer cancel()
+		cmd := exec.CommandContext(ctx, npm, "ci")
+		cmd.Dir = clientsDir
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("npm ci in api/clients: %v (is the npm registry in reach?)\n%s", err, tail(string(out), 2000))
+		}
+		if err := os.WriteFile(mark, lock, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if node = filepath.Join(dir, ".bin", "node"); isFile(node) {
+		return node
+	}
+	// There is none for this machine among the packages.
+	if node, err = exec.LookPath("node"); err != nil {
+		t.Fatalf("node is missing, which runs the clients: %v", err)
+	}
+	return node
+}
+
+func isFile(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Mode().IsRegular()
+}
+
+// A clientMesh is a peer that serves models on stand-ins, and one that only passes
+// requests on, which is the one that clients know.
+type clientMesh struct {
+	*stage.Stage
+	serving, entrance *stage.Peer
+	// engines is where each stand-in has written the path of its socket, by the
+	// model's name.
+	engines string
+	// control is the URL below which /MODEL/sim/… are the stand-ins' control routes.
+	control string
+	// script is what the stand-ins of the model "agent" answer, or "".
+	script string
+}
+
+// models are those of a clientMesh, with what their stand-ins are told besides.
+var clientModels = []struct {
+	name, options string
+	add           []string
+	projector     bool
+}{
+	{name: "chat", add: []string{"--slots", "4", "--ctx", "4096"}},
+	// One request at a time, 25 tokens a second: to be left in the middle.
+	{name: "slow", options: "--decode 25", add: []string{"--slots", "1", "--ctx", "4096"}},
+	{name: "faulty", add: []string{"--slots", "2", "--ctx", "4096"}},
+	{name: "embed", add: []string{"--kind", "embed", "--slots", "2", "--ctx", "1024"}},
+	{name: "vision", add: []string{"--slots", "2", "--ctx", "4096"}, projector: true},
+}
+
+// apiKey is what openai-go's own tests send.
+const apiKey = "My API Key"
+
+// newClientMesh makes one of peers that are started as o says. A script is what the
+// model chat answers.
+func newClientMesh(t *testing.T, o stage.Options, script []byte) *clientMesh {
+	t.Helper()
+	m := &clientMesh{}
+	own := t.TempDir()
+	must := func(errs ...error) {
+		t.Helper()
+		if err := errors.Join(errs...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	o.Env = func(peer string) []string {
+		if peer == "entrance" {
+			return append(withoutEngine(peer), "RELAY_API_KEY="+apiKey)
+		}
+		return []string{"RELAY_SANDBOX=off", "RELAY_LLAMA_BIN=" + filepath.Join(own, "llama-server")}
+	}
+	m.Stage = newStage(t, o)
+	t.Cleanup(func() {
+		if t.Failed() {
+			m.tell(t)
+		}
+	})
+	m.engines = filepath.Join(own, "engines")
+	must(os.Mkdir(m.engines, 0o700))
+	must(os.WriteFile(filepath.Join(own, "llama-server"), []byte(m.wrapper()), 0o700))
+	ctx := t.Context()
+	var err error
+	m.serving, err = m.Up(ctx, "serving")
+	must(err)
+	invite, err := m.Invite(ctx, m.serving)
+	must(err)
+	m.entrance, err = m.Up(ctx, "entrance", "--join", invite, "--lend", "none")
+	must(err)
+
+	file, projector := filepath.Join(own, "model.gguf"), filepath.Join(own, "projector.gguf")
+	shape, err := gguftest.Parse(demo.GGUF())
+	must(err)
+	must(os.WriteFile(file, shape.With("llama.context_length", uint32(1<<16)).Bytes(), 0o600))
+	header, err := gguf.Read(file)
+	must(err)
+	must(os.WriteFile(projector, gguftest.Projector(int(header.EmbeddingLength)).Bytes(), 0o600))
+	for _, model := range clientModels {
+		args := append([]string{"model", "add", model.name, file}, model.add...)
+		if model.projector {
+			args = append(args, "--mmproj", projector)
+		}
+		_, err := m.Relay(ctx, m.serving, args...)
+		must(err)
+	}
+	must(stage.Until(ctx, "the entrance knows the models", func() bool {
+		st, ok := m.Status(ctx, m.entrance)
+		return ok && len(st.Models) == len(clientModels)
+	}))
+	m.control = m.controls(t)
+	return m
+}
+
+// wrapper is the script that stands for llama-server. It leaves a note of where
+// the stand-in of each model listens.
+func (m *clientMesh) wrapper() string {
+	var b strings.Builder
+	b.WriteString("#!/bin/sh\nfor arg; do\n  case $before in --alias) name=$arg;; --host) host=$arg;; esac\n  before=$arg\ndone\ncase $name in\n")
+	for _, model := range clientModels {
+		fmt.Fprintf(&b, "%s) options='%s';;\n", model.name, model.options)
+	}
+	fmt.Fprintf(&b, "esac\n[ -z \"$name\" ] || printf %%s \"$host\" >'%s'/\"$name\"\n", m.engines)
+	fmt.Fprintf(&b, "exec '%s' sim-engine $options \"$@\"\n", m.Binary)
+	return b.String()
+}
+
+// controls serves the control routes of the stand-ins on a port of this machine.
+func (m *clientMesh) controls(t *testing.T) string {
+	proxy := &httputil.ReverseProxy{
+		Director: func(r *http.Request) {
+			model, rest, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
+			r.URL.Scheme, r.URL.Host, r.URL.Path = "http", model, "/"+rest
+		},
+		Transport: &http.Transport{
+			DisableKeepAlives: true, // The stand-in may be another one the next time.
+			DialContext: func(ctx context.Context, _, address string) (net.Conn, error) {
+				model, _, _ := net.SplitHostPort(address)
+				path, err := os.ReadFile(filepath.Join(m.engines, model))
+				if err != nil {
+					return nil, err
+				}
+				return (&net.Dialer{}).DialContext(ctx, "unix", string(path))
+			},
+		},
+	}
+	s := httptest.NewServer(proxy)
+	t.Cleanup(s.Close)
+	return s.URL
+}
+
+// environ is what a client is told of the mesh.
+func (m *clientMesh) environ() []string {
+	return append(os.Environ(),
+		"OPENAI_BASE_URL="+m.entrance.Door+"/v1", "OPENAI_API_KEY="+m.Key,
+		"ANTHROPIC_BASE_URL="+m.entrance.Door, "ANTHROPIC_API_KEY="+m.Key,
+		"RELAY_TEST_CONTROL="+m.control)
+}
+
+// command runs one in the clients' folder.
+func (m *clientMesh) command(t *testing.T, within time.Duration, name string, args ...string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), within)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Dir, cmd.Env = clientsDir, m.environ()
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Errorf("%s %s: %v\n%s", filepath.Base(name), strings.Join(args, " "), err, tail(string(out), 12000))
+	}
+	return string(out)
+}
+
+// tell shows the logs of the peers.
+func (m *clientMesh) tell(t *testing.T) {
+	for _, p := range []*stage.Peer{m.serving, m.entrance} {
+		if p == nil {
+			continue
+		}
+		log, _ := os.ReadFile(p.Log())
+		t.Logf("--- %s\n%s\n%s", p.Name, tail(p.Printed(), 1000), tail(string(log), 4000))
+	}
+}
