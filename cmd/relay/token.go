@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -45,7 +46,11 @@ func newToken() *cobra.Command {
 // printToken prints the secret alone, for scripts, and what there is to know beside it.
 func printToken(w, beside io.Writer, d api.DefaultKey) error {
 	if d.Secret == "" {
-		return fmt.Errorf("the secret of the default key is not kept here: ask on %s, where it was made, or have another one made here (relay token --api --rotate)", d.KeptOn)
+		text := fmt.Sprintf("the secret of the default key is not kept here: ask on %s, where it was made, or have another one made here (relay token --api --rotate)", d.KeptOn)
+		if d.Environment {
+			text += "; on this machine RELAY_API_KEY opens the door, too"
+		}
+		return errors.New(text)
 	}
 	fmt.Fprintln(w, d.Secret)
 	if d.State == "expired" {
