@@ -78,6 +78,7 @@ func TestScripts(t *testing.T) {
 			"random": cmdRandom, "prompt": cmdPrompt, "uses": cmdUses, "pids": cmdPIDs, "replaced": cmdReplaced, "away": cmdAway,
 			"wide": cmdWide, "partof": cmdPartOf, "fact": cmdFact, "besides": cmdBesides, "tokens": cmdTokens, "stream": cmdStream, "streamed": cmdStreamed, "halt": cmdHalt,
 			"secret": cmdSecret, "hasonly": cmdHasOnly, "unsaid": cmdUnsaid, "cached": cmdCached, "recite": cmdRecite,
+			"watch": cmdWatch, "seen": cmdSeen, "interrupt": cmdInterrupt,
 		},
 	})
 }
@@ -94,6 +95,7 @@ type stage struct {
 	answers map[string]chan answer // By the peer that was asked.
 	begun   map[string]chan ending // Commands in the background.
 	flows   map[string]*flow       // By the peer that is asked.
+	watched *peerProcess           // The command that goes on.
 }
 
 // answer is that of a question which was asked in the background.
