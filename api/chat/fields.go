@@ -248,6 +248,15 @@ func (f *Fields) each(name, what string, add func(path string, v json.RawMessage
 	}
 }
 
+// Names are those of all members.
+func (f *Fields) Names() []string {
+	names := make([]string, len(f.list))
+	for i, m := range f.list {
+		names[i] = m.name
+	}
+	return names
+}
+
 // Skip takes members that have no effect here.
 func (f *Fields) Skip(names ...string) {
 	for _, n := range names {

@@ -262,6 +262,26 @@ test('needs a key that may', patience, async () => {
   const by = (apiKey) => new OpenAI({ apiKey, maxRetries: 0 });
   await assert.rejects(by('rk-made-up').models.list(), OpenAI.AuthenticationError);
   await assert.rejects(by('rk-made-up').chat.completions.create({ model: 'chat', messages: hello }), (e) => e instanceof OpenAI.AuthenticationError && e.code === 'invalid_api_key');
+  const embeds = by(process.env.RELAY_TEST_EMBED_KEY);
+  assert.deepEqual((await embeds.models.list()).data.map((m) => m.id), ['embed']);
+  await assert.rejects(embeds.chat.completions.create({ model: 'chat', messages: hello }), OpenAI.PermissionDeniedError);
+});
+
+test('keeps to the limits of a key', patience, async () => {
+  const rare = new OpenAI({ apiKey: process.env.RELAY_TEST_RARE_KEY, maxRetries: 0 });
+  const ask = { model: 'chat', messages: hello, max_tokens: 2 };
+  const { response } = await rare.chat.completions.create(ask).withResponse();
+  assert.equal(response.headers.get('x-ratelimit-limit-requests'), '1');
+  assert.equal(response.headers.get('x-ratelimit-remaining-requests'), '0');
+  await assert.rejects(rare.chat.completions.create(ask), (e) => e instanceof OpenAI.RateLimitError && Number(e.headers.get('retry-after')) > 0);
+
+  // One request at a time: the second is told when to come again, and comes.
+  const single = new OpenAI({ apiKey: process.env.RELAY_TEST_SINGLE_KEY });
+  const long = await single.chat.completions.create({ model: 'slow', messages: hello, max_tokens: 20, stream: true });
+  await assert.rejects(single.chat.completions.create(ask, { maxRetries: 0 }), OpenAI.RateLimitError);
+  const waiting = single.chat.completions.create(ask);
+  for await (const _ of long);
+  assert.equal((await waiting).usage.completion_tokens, 2);
 });
 
 test('tries again where that helps', patience, async () => {

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -97,8 +98,8 @@ type clientMesh struct {
 	engines string
 	// control is the URL below which /MODEL/sim/… are the stand-ins' control routes.
 	control string
-	// script is what the stand-ins of the model "agent" answer, or "".
-	script string
+	// keys are the secrets of named keys.
+	keys map[string]string
 }
 
 // models are those of a clientMesh, with what their stand-ins are told besides.
@@ -113,6 +114,13 @@ var clientModels = []struct {
 	{name: "faulty", add: []string{"--slots", "2", "--ctx", "4096"}},
 	{name: "embed", add: []string{"--kind", "embed", "--slots", "2", "--ctx", "1024"}},
 	{name: "vision", add: []string{"--slots", "2", "--ctx", "4096"}, projector: true},
+}
+
+// clientKeys are keys with limits.
+var clientKeys = map[string][]string{
+	"embed":  {"--models", "embed"},
+	"single": {"--max-concurrency", "1"},
+	"rare":   {"--requests-per-minute", "1"},
 }
 
 // apiKey is what openai-go's own tests send.
@@ -174,6 +182,12 @@ func newClientMesh(t *testing.T, o stage.Options, script []byte) *clientMesh {
 		return ok && len(st.Models) == len(clientModels)
 	}))
 	m.control = m.controls(t)
+	m.keys = map[string]string{}
+	for name, limits := range clientKeys {
+		out, err := m.Relay(ctx, m.serving, append([]string{"key", "add", name}, limits...)...)
+		must(err)
+		m.keys[name] = regexp.MustCompile(`rk-\S+`).FindString(out)
+	}
 	return m
 }
 
@@ -219,7 +233,8 @@ func (m *clientMesh) environ() []string {
 	return append(os.Environ(),
 		"OPENAI_BASE_URL="+m.entrance.Door+"/v1", "OPENAI_API_KEY="+m.Key,
 		"ANTHROPIC_BASE_URL="+m.entrance.Door, "ANTHROPIC_API_KEY="+m.Key,
-		"RELAY_TEST_CONTROL="+m.control)
+		"RELAY_TEST_CONTROL="+m.control,
+		"RELAY_TEST_EMBED_KEY="+m.keys["embed"], "RELAY_TEST_SINGLE_KEY="+m.keys["single"], "RELAY_TEST_RARE_KEY="+m.keys["rare"])
 }
 
 // command runs one in the clients' folder.

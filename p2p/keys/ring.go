@@ -100,7 +100,7 @@ func (r *Ring) Text() string {
 	case r.local != nil:
 		return fmt.Sprintf("the key in RELAY_API_KEY and %d of the mesh", n)
 	case n == 0:
-		return "no key yet: set RELAY_API_KEY and start again"
+		return "no key opens it: an admin can make one (relay key add)"
 	case n == 1:
 		return "1 key of the mesh"
 	}
