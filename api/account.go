@@ -69,13 +69,14 @@ func audited(route string) bool {
 
 func (c *call) figures(m *metrics.Metrics, total time.Duration) metrics.Request {
 	r := metrics.Request{
-		Route: c.route, Status: c.status, Model: c.meter.counted, Overhead: total - c.routed - c.meter.waited, Queue: c.routed + c.queue, First: c.token,
+		Route: c.route, Status: c.status, Overhead: total - c.routed - c.meter.waited, Queue: c.routed + c.queue, First: c.token,
 		Prompt: c.prompt, Completion: c.answer, Retries: c.tries - 1,
 	}
 	switch {
-	case r.Model != nil:
 	case c.served != "":
 		r.Model = m.Model(c.served)
+	case c.meter.counted != nil:
+		r.Model = c.meter.counted
 	case c.model != "":
 		r.Model = m.Unknown()
 	}

@@ -78,9 +78,9 @@ type Control struct {
 	MeshID    membership.MeshID
 	Scheduler ControlScheduler
 	Version   string
-	// Door is the URL of this peer's /v1, KeysText says how it is secured.
-	Door     string
-	KeysText func() string
+	// Door is the URL of this peer's /v1, Keys what opens it.
+	Door string
+	Keys ControlKeys
 	// Lend is what this machine's owner lends.
 	Lend scheduler.Lend
 	// Audit has the requests that this peer's door answered, KeyName the name of a key of
@@ -237,6 +237,7 @@ func (c *Control) Handler() http.Handler {
 	c.routeSettings(mux)
 	c.routeModels(mux)
 	c.routeActs(mux)
+	c.routeKeys(mux)
 	c.routeAudit(mux)
 	mux.HandleFunc("POST /v0/join", atOnce(c, c.join))
 	mux.HandleFunc("POST /v0/down", atOnce(c, func(*http.Request) (struct{}, error) {

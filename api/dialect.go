@@ -18,15 +18,18 @@ const (
 	kindRerank = "rerank"
 )
 
-// request is what a client wants, in the engine's words.
+// request is what a client wants, in the engine's words. readRequest makes one of what a client
+// sent, translated one of what relay wrote.
 type request struct {
 	// path is the engine's: one of those in forwarded.
 	path string
-	// body is JSON. It goes on as it is but for edits, and for the model's name, which
-	// lies at at, with its quotes, and for which the uid of the model is sent.
-	body  []byte
-	at    span
-	edits []edit
+	// body is JSON, members are those of its members that the engine gets, changed by the
+	// edits, and added are more of them, each with a comma before it. For the model's name
+	// the uid of the model is sent.
+	body    []byte
+	members []member
+	edits   []edit
+	added   [][]byte
 	// model is the model's name as the client wrote it, at most 512 bytes.
 	model string
 	// kind is the kind of model that can answer; empty where every kind can.
@@ -35,6 +38,10 @@ type request struct {
 	tools, images bool
 	// stream says that the client wants events.
 	stream bool
+	// answers is how many answers each prompt gets, prompts how many prompts there are; 0
+	// counts as 1. progress says that the client wants to see how far its prompt is.
+	answers, prompts int
+	progress         bool
 
 	// One of these two is set.
 
@@ -44,6 +51,11 @@ type request struct {
 	// whole renders the engine's whole answer, JSON in UTF-8, for the client. What it
 	// cannot read is an error, and the engine's fault.
 	whole func(c *call, model string, answer []byte) ([]byte, error)
+
+	// then, where it is set beside whole, is asked first: it makes the request that the
+	// same replica is asked next, of the engine's answer to this one. whole then renders
+	// the answer to that.
+	then func(answer []byte) (*request, error)
 }
 
 // reply renders one answer, event by event. model is what the answer is to call the
@@ -53,16 +65,18 @@ type request struct {
 type reply interface {
 	// event takes the payload of one event: a chat or text completion chunk, which is a
 	// JSON object. It is not called for comments, errors, null, the engine's own account
-	// of how far the prompt is, nor [DONE]. It may keep c.data. For an answer that is not
-	// streamed it returns nothing. An error is the engine's fault.
-	event(c chunk) ([]byte, error)
+	// of how far the prompt is, nor [DONE]. It may keep c.data, but not c.out. For an
+	// answer that is not streamed it returns nothing. An error is the engine's fault,
+	// unless it is chat.ErrTooLarge.
+	event(c *chunk) ([]byte, error)
 	// end returns what a whole answer ends with: the last events, or the whole body of
 	// one that is not streamed. u is what the engine says it took.
 	end(u usage) ([]byte, error)
 	// failed returns the events that end an answer that breaks off.
 	failed(no *refusal) []byte
-	// keepAlive returns what is sent after a silence. It is called for streams only,
-	// possibly before any event.
+	// keepAlive returns what is sent after a silence: waiting is fit for it. It is called
+	// for streams only, possibly before any event and from another goroutine, though never
+	// at the same time as another method.
 	keepAlive() []byte
 }
 
@@ -70,6 +84,12 @@ type reply interface {
 type chunk struct {
 	data []byte
 	out  outline
+}
+
+// value is the value of a member of the chunk; nil where there is none.
+func (c *chunk) value(name string) []byte {
+	at := c.out.get(name)
+	return at.of(c.data)
 }
 
 // usage is what an answer took, in tokens.
@@ -99,11 +119,21 @@ type shape interface {
 	header(h http.Header, id string)
 }
 
+// The engine's routes.
+const (
+	pathChat       = "/v1/chat/completions"
+	pathText       = "/v1/completions"
+	pathEmbeddings = "/v1/embeddings"
+	pathRerank     = "/v1/rerank"
+	pathTokenize   = "/tokenize"
+	pathDetokenize = "/detokenize"
+	pathTemplate   = "/apply-template"
+)
+
 // forwarded are the engine's routes that requests are sent on to, between peers too.
 func forwarded(path string) bool {
 	switch path {
-	case "/v1/chat/completions", "/v1/completions", "/v1/chat/completions/input_tokens", "/v1/embeddings", "/v1/rerank",
-		"/tokenize", "/detokenize", "/apply-template":
+	case pathChat, pathText, pathEmbeddings, pathRerank, pathTokenize, pathDetokenize, pathTemplate:
 		return true
 	}
 	return false

@@ -36,9 +36,9 @@ type route struct {
 	serve func(w http.ResponseWriter, r *http.Request, c *call)
 }
 
-// lookup finds the route of a path. There is no cleaning and no redirect of
-// paths: a redirect is HTML.
-func (d *Door) lookup(path string) (name string, rt route, ok bool) {
+// find finds the route of a path at the entrance. There is no cleaning and no redirect
+// of paths: a redirect is HTML.
+func (d *Door) find(path string) (name string, rt route, ok bool) {
 	switch path {
 	case "/healthz":
 		return path, route{http.MethodGet, true, d.healthz}, true
@@ -50,8 +50,24 @@ func (d *Door) lookup(path string) (name string, rt route, ok bool) {
 		return path, route{http.MethodGet, false, d.listTargets}, true
 	case "/v1/models":
 		return path, route{http.MethodGet, false, d.listModels}, true
-	case "/v1/chat/completions", "/v1/completions":
-		return path, route{http.MethodPost, false, d.completions}, true
+	case "/v1/chat/completions":
+		return path, asks(d.ask(chatDialect)), true
+	case "/v1/completions":
+		return path, asks(d.ask(textDialect)), true
+	case "/v1/responses":
+		return path, asks(d.ask(answersNotYet)), true
+	case "/v1/messages":
+		return path, asks(d.ask(answersNotYet)), true
+	case "/v1/messages/count_tokens":
+		return path, asks(d.ask(answersNotYet)), true
+	case "/v1/embeddings":
+		return path, asks(d.ask(embeddingsDialect)), true
+	case "/v1/rerank":
+		return path, asks(d.ask(rerankDialect)), true
+	case "/v1/tokenize":
+		return path, asks(d.ask(tokenizeDialect)), true
+	case "/v1/detokenize":
+		return path, asks(d.ask(detokenizeDialect)), true
 	}
 	if id, found := strings.CutPrefix(path, "/v1/models/"); found && id != "" {
 		return "/v1/models/{id}", route{http.MethodGet, false, d.showModel}, true
@@ -62,8 +78,19 @@ func (d *Door) lookup(path string) (name string, rt route, ok bool) {
 	return "", route{}, false
 }
 
+// asks is a route that a body is posted to.
+func asks(serve func(http.ResponseWriter, *http.Request, *call)) route {
+	return route{http.MethodPost, false, serve}
+}
+
+// lookup finds a route of the engine's that requests are forwarded to.
+func (d *Door) lookup(path string) (name string, rt route, ok bool) {
+	return path, route{method: http.MethodPost}, forwarded(path)
+}
+
 // shownRoutes is what a 404 says there is.
-const shownRoutes = "GET /v1/models, GET /v1/models/{id}, POST /v1/chat/completions, POST /v1/completions"
+const shownRoutes = "GET /v1/models, GET /v1/models/{id}, POST /v1/chat/completions, /v1/completions, /v1/responses, /v1/messages, /v1/messages/count_tokens, " +
+	"/v1/embeddings, /v1/rerank, /v1/tokenize, /v1/detokenize"
 
 // Handler is the entrance for clients.
 func (d *Door) Handler() http.Handler {
@@ -76,7 +103,7 @@ func (d *Door) Handler() http.Handler {
 			d.refuse(w, c, refuse(scheduler.HopRefused, "this request was already forwarded by a relay door, and comes back to one: requests go from the entrance to the peer that serves, no further"))
 			return
 		}
-		name, rt, ok := d.lookup(r.URL.Path)
+		name, rt, ok := d.find(r.URL.Path)
 		if !ok {
 			d.refuse(w, c, refuse(scheduler.RouteNotFound, "there is no %s %s here; there is: %s", clip(r.Method, 20), clip(r.URL.Path, 100), shownRoutes))
 			return
@@ -110,7 +137,9 @@ const (
 func (d *Door) calls(kind string, serve func(http.ResponseWriter, *http.Request, *call)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c := newCall(r)
+		c.shape = shapeFor(r)
 		w.Header().Set(headerRequestID, c.id)
+		c.shape.header(w.Header(), c.id)
 		w.Header().Set("Cache-Control", "no-store")
 		if t := d.opt.Deadlines.ReadHeader; t > 0 && r.Body != http.NoBody {
 			// For a body that nobody asks for: net/http reads some of it before
@@ -149,13 +178,8 @@ func isAbort(p any) bool {
 // refuse answers with a refusal and notes it.
 func (d *Door) refuse(w http.ResponseWriter, c *call, no *refusal) {
 	c.refused(no)
-	if c.tries > 0 {
-		w.Header().Set(headerAttempts, fmt.Sprint(c.tries))
-		if c.peer != "" {
-			w.Header().Set(headerPeer, c.peer)
-		}
-	}
-	no.write(w)
+	c.mark(w.Header())
+	no.write(w, c.shape, c.id)
 }
 
 // countingWriter notes what goes out.

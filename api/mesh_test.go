@@ -352,7 +352,9 @@ type received struct {
 	err    error
 }
 
-func (r received) String() string { return fmt.Sprintf("%d %v %q %v", r.status, r.header, r.body, r.err) }
+func (r received) String() string {
+	return fmt.Sprintf("%d %v %q %v", r.status, r.header, r.body, r.err)
+}
 
 // send asks a door; the key is sent along.
 func send(t *testing.T, method, url, body string, header ...string) received {

@@ -162,7 +162,13 @@ func MeshFigures(peers []scheduler.PeerState, models []scheduler.ModelState) met
 	}
 	for _, m := range models {
 		for _, r := range m.Replicas {
-			mesh.Replicas = append(mesh.Replicas, metrics.Replica{Model: m.Name, State: r.State})
+			state := r.State
+			switch state {
+			case scheduler.StateLoading, scheduler.StateReady, scheduler.StateDraining, scheduler.StateFailed, scheduler.StateRefused:
+			default: // Of another release.
+				state = metrics.Other
+			}
+			mesh.Replicas = append(mesh.Replicas, metrics.Replica{Model: m.Name, State: state})
 		}
 	}
 	return mesh

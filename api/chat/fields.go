@@ -35,8 +35,8 @@ func ReadFields(body []byte) *Fields {
 }
 
 func (f *Fields) fill(raw []byte) bool {
-	return members(raw, func(name string, value json.RawMessage) {
-		f.list = append(f.list, member{name: name, value: value})
+	return members(raw, func(name []byte, value json.RawMessage) {
+		f.list = append(f.list, member{name: string(name), value: value})
 	})
 }
 
@@ -246,6 +246,15 @@ func (f *Fields) each(name, what string, add func(path string, v json.RawMessage
 	if !ok {
 		f.Fail(name, "%q must be a list of %s", clip(name), what)
 	}
+}
+
+// Names are those of all members.
+func (f *Fields) Names() []string {
+	names := make([]string, len(f.list))
+	for i, m := range f.list {
+		names[i] = m.name
+	}
+	return names
 }
 
 // Skip takes members that have no effect here.

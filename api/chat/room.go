@@ -37,5 +37,8 @@ func (t *Text) room(n int, grab func(n int) bool) error {
 // String is what is kept.
 func (t *Text) String() string { return string(t.b) }
 
+// Bytes is what is kept, until more is.
+func (t *Text) Bytes() []byte { return t.b }
+
 // Len is how many bytes are kept.
 func (t *Text) Len() int { return len(t.b) }

@@ -53,3 +53,41 @@ func (u Usage) Append(dst []byte) []byte {
 	dst = strconv.AppendInt(dst, int64(u.Cached), 10)
 	return append(dst, "}}"...)
 }
+
+// Meter keeps the usage of a request with one answer, from whatever tells it
+// first: the progress of the prompt, the timings of a token, the usage at the end.
+type Meter struct {
+	usage Usage
+	told  bool // by the engine's usage
+	// reasoning is how many tokens there were when reasoning came last.
+	reasoning int
+}
+
+// Add takes what a chunk tells.
+func (m *Meter) Add(c *Chunk) {
+	if c.HasProgress && !m.told {
+		m.usage.Prompt, m.usage.Cached = c.Progress.Total, c.Progress.Cached
+	}
+	if t, ok := c.Counters(); ok && !m.told {
+		m.usage.Completion = t.Answer
+		if t.Prompt > 0 && !c.HasProgress {
+			m.usage.Prompt, m.usage.Cached = t.Prompt+t.Cached, t.Cached
+		}
+	}
+	if c.HasUsage {
+		m.usage, m.told = c.Usage, true
+	}
+	m.usage.Total = m.usage.Prompt + m.usage.Completion
+	for i := range c.Choices {
+		if c.Choices[i].Delta.Reasoning != "" {
+			m.reasoning = m.usage.Completion
+		}
+	}
+}
+
+// Usage is what the answer took so far.
+func (m *Meter) Usage() Usage { return m.usage }
+
+// Reasoning is how many tokens of the answer are reasoning, the marks around it
+// partly counted: the engine does not tell it, the place where it ended does.
+func (m *Meter) Reasoning() int { return min(m.reasoning, m.usage.Completion) }

@@ -77,6 +77,7 @@ func (c *meshCollector) Collect(to chan<- prometheus.Metric) {
 func countReplicas(list []Replica) map[Replica]int {
 	models, counts := map[string]bool{}, map[Replica]int{}
 	for _, r := range list {
+		r = Replica{label(r.Model), label(r.State)}
 		if !models[r.Model] && len(models) >= MostModels {
 			r.Model = Other
 		} else {

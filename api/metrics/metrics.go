@@ -7,6 +7,7 @@ package metrics
 import (
 	"io"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -61,7 +62,7 @@ type Metrics struct {
 	overhead               prometheus.Histogram
 	retries                prometheus.Counter
 
-	none, other *Model // Of requests about no model, and of models beyond MostModels.
+	none, other *Model // Of requests about no model, and of models without series.
 	mu          sync.RWMutex
 	models      map[string]*Model
 }
@@ -102,7 +103,8 @@ func New(o Options) *Metrics {
 		retries: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "relay_retries_total", Help: "Attempts at a request after its first."}),
 	}
-	m.none, m.other = m.newModel(""), m.newModel(Other)
+	m.none = &Model{m: m, requests: map[outcome]prometheus.Counter{}} // It has no other series.
+	m.other = m.newModel(Other)
 	m.registry.MustRegister(m.requests, m.tokens, m.inFlight, m.first, m.perToken, m.queue, m.overhead, m.retries,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		buildInfo(o.Version, o.Commit))
@@ -160,7 +162,11 @@ func (m *Metrics) Model(name string) *Model {
 // Unknown is for requests that named a model which there is none of.
 func (m *Metrics) Unknown() *Model { return m.other }
 
+// label makes a text fit for a label.
+func label(text string) string { return strings.ToValidUTF8(text, "\uFFFD") }
+
 func (m *Metrics) newModel(name string) *Model {
+	name = label(name)
 	return &Model{
 		m: m, name: name, requests: map[outcome]prometheus.Counter{},
 		inFlight: m.inFlight.WithLabelValues(name),
@@ -177,24 +183,25 @@ func (m *Model) End() { m.inFlight.Dec() }
 
 // Observe counts a request that has been answered.
 func (m *Metrics) Observe(r Request) {
-	of := r.Model
-	if of == nil {
-		of = m.none
-	}
 	if r.Route == "" {
 		r.Route = Other
 	}
 	if r.Status < 100 || r.Status > 599 {
 		r.Status = 0
 	}
-	of.answered(outcome{r.Route, r.Status}).Inc()
 	m.overhead.Observe(max(0, r.Overhead).Seconds())
+	m.retries.Add(float64(max(0, r.Retries)))
+	of := r.Model
+	if of == nil {
+		m.none.answered(outcome{r.Route, r.Status}).Inc()
+		return
+	}
+	of.answered(outcome{r.Route, r.Status}).Inc()
 	observe(of.queue, r.Queue)
 	observe(of.first, r.First)
 	observe(of.perToken, r.PerToken)
 	of.prompt.Add(float64(max(0, r.Prompt)))
 	of.completion.Add(float64(max(0, r.Completion)))
-	m.retries.Add(float64(max(0, r.Retries)))
 }
 
 func observe(o prometheus.Observer, d time.Duration) {

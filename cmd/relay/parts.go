@@ -83,6 +83,7 @@ func assemble(ctx context.Context, m *machine, id membership.MeshID, hooks hooks
 		Audit: p.audit.Add, Metrics: counts,
 		Scraped:   api.Scraped{Peers: p.scheduler.Peers, Control: p.node.Control},
 		Scheduler: p.scheduler, Keys: p.ring, Quota: p.meter, Self: p.node.Self().String(), Listen: m.listen,
+		Deadlines: m.Deadlines.ofDoor(),
 		HopPeer: func(ctx context.Context) string {
 			from, ok := p2p.RemotePeer(ctx)
 			if !ok {
@@ -98,7 +99,7 @@ func assemble(ctx context.Context, m *machine, id membership.MeshID, hooks hooks
 	}
 	p.control = &api.Control{
 		Mesh: p.node, MeshID: id, Scheduler: p.scheduler, Version: versionLine(),
-		Door: hooks.doorURL, KeysText: p.ring.Text, Lend: m.lends(),
+		Door: hooks.doorURL, Keys: controlKeys{p.ring, p.meter, m}, Lend: m.lends(),
 		Audit: p.audit, KeyName: p.keyName, Metrics: counts,
 		DemoPath: func() (string, error) { return demo.Write(m.modelsDir) },
 		Members:  p.node, Leave: func(wipe bool) error { return m.leave(p.node, wipe, hooks.down) },

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
+	"os"
 	"runtime"
 	"slices"
 	"strconv"
@@ -23,12 +25,14 @@ import (
 type simEngine struct {
 	sim.Options
 	faults []string
+	script string
 	quiet  bool
 
 	// As llama-server.
 	alias, host                   string
 	port, parallel, contextOfAll  int
 	version, listDevices, metrics bool
+	projector                     string
 	load                          simLoad
 
 	// How the pretended program goes wrong.
@@ -37,13 +41,47 @@ type simEngine struct {
 	commit            string
 }
 
+const simEngineHelp = `A stand-in for llama-server with the same HTTP surface, for tests and load. It computes
+nothing: the next token is a function of the tokens so far and the seed.
+
+A script named llama-server takes its place for "relay up --sandbox off", here with options
+that every engine of that peer shall have:
+
+  #!/bin/sh
+  exec relay sim-engine --decode 50 --script /tmp/turns.json "$@"
+
+It understands the options by which relay starts an engine, passes over all others, and with
+--sim-device says of layers and memory what the engine would.
+
+--script FILE has it say in chats what a model would that uses tools. The file is a JSON list
+of at most 64 scripts, 1 MiB in all, of which the first counts whose "match" is a part of the
+user's last message (no match: any). Turn k, from 0, is given when the assistant has called
+tools k times since that message; past the end it answers as without a script:
+
+  [{"match": "weather in Rome",
+    "turns": [
+      {"reasoning_content": "I must look.", "content": "One moment.",
+       "tool_calls": [{"name": "get_weather", "arguments": {"city": "Rome"}},
+                      {"name": "get_time", "arguments": "{not JSON"}],
+       "finish_reason": "tool_calls"},
+      {"content": "It is sunny."}]}]
+
+Every part of a turn but one may be left out. A turn with tool_calls is given only where the
+request has tools and its tool_choice is not none; a tool that is not among them is refused.
+Arguments in quotes are passed on as they are. finish_reason is stop, length or tool_calls.
+
+Without a script, tool_choice required calls one of the tools with arguments that fit its
+schema, and a JSON schema for the answer is kept to; as llama-server, it takes no notice of a
+tool_choice that names a function, nor of response_format json_object without a schema.
+
+/sim/state tells what it has done, POST /sim/faults with a list such as ["die:5*1"] sets faults:
+refuse, drop, error, stall, die, wrong, end, each with :TOKENS and *REQUESTS.`
+
 func newSimEngine() *cobra.Command {
 	var e simEngine
 	cmd := &cobra.Command{
 		Use: "sim-engine", Short: "A stand-in for llama-server, for tests and load",
-		Long: "A stand-in for llama-server with the same HTTP surface, for tests and load. It computes\nnothing: the next token is a function of the tokens so far and the seed.\n\n" +
-			"A script named llama-server that runs `relay sim-engine \"$@\"` takes its place for `relay up\n--sandbox off`: it understands the options by which relay starts one, passes over all others,\n" +
-			"and with --sim-device says of layers and memory what the engine would.",
+		Long: simEngineHelp,
 		Args: exactly(0, "no arguments"),
 		// llama-server has some hundred options more.
 		FParseErrWhitelist: cobra.FParseErrWhitelist{UnknownFlags: true},
@@ -58,6 +96,9 @@ func newSimEngine() *cobra.Command {
 	f.Float64Var(&e.DecodeRate, "decode", 0, "tokens written per second (default at once)")
 	f.Uint64Var(&e.Seed, "seed", 0, "what the tokens follow from")
 	f.StringArrayVar(&e.faults, "fault", nil, "a fault to have from the start, such as die:5; repeatable")
+	f.StringVar(&e.script, "script", "", "a file of what it says in chats, see above")
+	f.IntVar(&e.Width, "sim-width", 0, "values of an embedding (default 64)")
+	f.BoolVar(&e.Images, "sim-images", false, "take images, as with --mmproj; each costs "+strconv.Itoa(sim.ImageTokens)+" tokens")
 	f.BoolVar(&e.quiet, "quiet", false, "no line per request")
 	f.StringVar(&e.refuse, "sim-refuse", "", "say this error and exit, as an engine that cannot load its model")
 	f.IntVar(&e.dieAfter, "sim-die-after", 0, "end as by a crash when one request more than so many comes (the first that relay sends is its own)")
@@ -70,6 +111,11 @@ func newSimEngine() *cobra.Command {
 	f.IntVar(&e.port, "port", 8080, "llama-server: the port to listen on")
 	f.IntVar(&e.contextOfAll, "ctx-size", 0, "llama-server: tokens of context of all slots together")
 	f.IntVar(&e.parallel, "parallel", 1, "llama-server: requests computed at a time")
+	f.IntVar(&e.Batch, "batch-size", 0, "llama-server: tokens of a prompt read at a time (default 2048)")
+	f.IntVar(&e.MaxInput, "ubatch-size", 0, "llama-server: tokens of a text that is embedded or ranked (default 512)")
+	f.BoolVar(&e.Embeddings, "embeddings", false, "llama-server: give embeddings")
+	f.BoolVar(&e.Reranking, "reranking", false, "llama-server: rank documents")
+	f.StringVar(&e.projector, "mmproj", "", "llama-server: take images")
 	f.Int("threads", 0, "llama-server: threads, of which it needs none")
 	f.BoolVar(&e.metrics, "metrics", false, "llama-server: tell counters at /metrics")
 	f.BoolVar(&e.version, "version", false, "llama-server: print the version it stands in for, and exit")
@@ -103,7 +149,8 @@ var (
 func (e *simEngine) help(cmd *cobra.Command, _ []string) {
 	out := cmd.OutOrStdout()
 	fmt.Fprintf(out, "%s\n\n%s\nOptions of llama-server:\n", cmd.Long, cmd.UsageString())
-	own := []string{"model", "alias", "host", "port", "ctx-size", "parallel", "threads", "metrics", "list-devices", "device", "n-gpu-layers",
+	own := []string{"model", "alias", "host", "port", "ctx-size", "parallel", "threads", "batch-size", "ubatch-size",
+		"embeddings", "reranking", "mmproj", "metrics", "list-devices", "device", "n-gpu-layers",
 		"split-mode", "tensor-split", "n-cpu-moe"}
 	for _, name := range slices.Concat(own, passedOver, passedOverBare) {
 		fmt.Fprintf(out, "--%s\n", name)
@@ -138,7 +185,12 @@ func (e *simEngine) run(cmd *cobra.Command) error {
 		}
 		e.Faults = append(e.Faults, f)
 	}
-	e.Metrics = e.metrics
+	if e.script != "" {
+		if e.Scripts, err = readScripts(e.script); err != nil {
+			return &usageError{fmt.Sprintf("--script: %v", err)}
+		}
+	}
+	e.Metrics, e.Images = e.metrics, e.Images || e.projector != ""
 	if e.alias != "" {
 		if err := e.asServer(); err != nil {
 			return &usageError{err.Error()}
@@ -179,6 +231,19 @@ func (e *simEngine) run(cmd *cobra.Command) error {
 		return errSilent
 	}
 	return err
+}
+
+func readScripts(path string) ([]sim.Script, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, sim.MaxScriptBytes+1))
+	if err != nil {
+		return nil, err
+	}
+	return sim.ParseScripts(b)
 }
 
 // asServer takes llama-server's options for its own.

@@ -42,7 +42,7 @@ func (s *Server) counted(answer func(http.ResponseWriter, *http.Request, *Fault)
 			}
 		})
 		s.opt.Log.Info("request", "path", r.URL.Path, "took_ms", time.Since(began).Milliseconds(), "err", err)
-		if errors.Is(err, errDie) {
+		if errors.Is(err, errDie) || errors.Is(err, errDrop) {
 			panic(http.ErrAbortHandler) // which cuts the connection
 		}
 	}
@@ -58,7 +58,7 @@ func (f *Fault) early() error {
 	case f.Kind == FaultError && f.After == 0:
 		return errCompute
 	case f.Kind == FaultDrop:
-		return errDie
+		return errDrop
 	}
 	return nil
 }
@@ -77,13 +77,13 @@ func (s *Server) completions(f form) http.HandlerFunc {
 	return s.counted(func(w http.ResponseWriter, r *http.Request, fault *Fault) error {
 		p, tasks, err := s.read(r, f, fault)
 		if err != nil {
-			if !errors.Is(err, errDie) {
+			if !errors.Is(err, errDrop) {
 				writeError(w, err)
 			}
 			return err
 		}
 		sh := shape{
-			model: s.opt.Model, id: newID(), created: time.Now().Unix(), chat: f == chat, native: f == native, stream: p.Stream,
+			model: s.opt.Model, id: "chatcmpl-" + randomID(), created: time.Now().Unix(), chat: f == chat, native: f == native, stream: p.Stream,
 			usage: p.StreamOptions.IncludeUsage, tokens: p.ReturnTokens, timings: p.TimingsPerToken, settings: settings(tasks[0], p.Stream, p.TimingsPerToken, true),
 		}
 		if !sh.stream {
@@ -110,7 +110,7 @@ func (s *Server) read(r *http.Request, f form, fault *Fault) (params, []task, er
 	if err != nil {
 		return p, nil, err
 	}
-	tasks, err := p.tasks(f == chat, s.opt)
+	tasks, err := s.tasks(p, f == chat)
 	return p, tasks, err
 }
 
@@ -148,9 +148,16 @@ func (s *Server) answerWhole(ctx context.Context, w http.ResponseWriter, sh shap
 		answers[t.index], err = s.generate(ctx, t, slot, fault, nobody{})
 		return err
 	})
+	if err != nil {
+		return s.spoil(w, err)
+	}
+	writeJSON(w, http.StatusOK, sh.whole(answers))
+	return nil
+}
+
+// spoil ends an unstreamed answer the way its fault says.
+func (s *Server) spoil(w http.ResponseWriter, err error) error {
 	switch {
-	case err == nil:
-		writeJSON(w, http.StatusOK, sh.whole(answers))
 	case errors.Is(err, errDie):
 		// A part of the body is out when the connection goes.
 		w.Header().Set("Content-Type", "application/json; charset=utf-8")

@@ -22,6 +22,8 @@ type piece struct {
 	id   int
 	text string
 	nth  int // from 1
+	kind kind
+	call int // which tool call, from 0
 }
 
 // answer is what one task came to.
@@ -31,6 +33,8 @@ type answer struct {
 	read        int // tokens of the prompt
 	pieces      []piece
 	text        string
+	thought     string
+	calls       []call
 	stop        stopType
 	stopWord    string
 	prefillTime time.Duration
@@ -39,6 +43,7 @@ type answer struct {
 
 // These end an answer the way its fault says.
 var (
+	errDrop  = errors.New("the connection is cut before the answer, as asked for")
 	errDie   = errors.New("the connection is cut, as asked for")
 	errEnd   = errors.New("the answer ends early, as asked for")
 	errWrong = errors.New("wrong bytes, as asked for")
@@ -82,22 +87,30 @@ func (s *Server) generate(ctx context.Context, t task, slot int, f *Fault, to wa
 		if err := pause(ctx, perToken(s.opt.DecodeRate, 1), to.silent); err != nil {
 			return a, err
 		}
-		id := c.next(t.ignoreEOS)
-		c = c.add(id)
-		p := piece{id: id, nth: len(a.pieces) + 1}
-		switch full := len(t.ids)+p.nth >= s.opt.Context; {
-		case id == tokenEOS:
+		next := t.step(len(a.pieces), c)
+		c = c.add(next.id)
+		p := piece{id: next.id, nth: len(a.pieces) + 1, kind: next.kind, call: next.call}
+		full := p.nth == t.max || len(t.ids)+p.nth >= s.opt.Context || t.plan.cut(p.nth)
+		switch {
+		case next.id == tokenEOS:
 			p.text, held, a.stop = held, "", stopEOS
+		case next.kind != saying:
+			p.text = next.text
+			if full {
+				a.stop = stopLimit
+			}
 		default:
-			p.text, held, a.stopWord = split(held+Piece(id), t.stop)
+			p.text, held, a.stopWord = split(held+next.text, t.stop)
 			if a.stopWord != "" {
 				a.stop = stopWord
-			} else if p.nth == t.max || full {
-				p.text, held, a.stop = p.text+held, "", stopLimit
+			} else if full || next.last {
+				p.text, held = p.text+held, ""
+			}
+			if full && a.stop == "" {
+				a.stop = stopLimit
 			}
 		}
-		a.pieces = append(a.pieces, p)
-		a.text += p.text
+		a.take(p)
 		a.decode = time.Since(began)
 		if err := to.piece(&a, p); err != nil {
 			return a, err
@@ -105,6 +118,22 @@ func (s *Server) generate(ctx context.Context, t task, slot int, f *Fault, to wa
 		if a.stop != "" {
 			return a, nil
 		}
+	}
+}
+
+// take adds a piece to what is answered.
+func (a *answer) take(p piece) {
+	a.pieces = append(a.pieces, p)
+	switch p.kind {
+	case saying:
+		a.text += p.text
+	case thinking:
+		a.thought += p.text
+	case naming:
+		planned := a.plan.calls[p.call]
+		a.calls = append(a.calls, call{id: planned.id, name: planned.name, arguments: p.text})
+	case passing:
+		a.calls[p.call].arguments += p.text
 	}
 }
 

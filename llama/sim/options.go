@@ -30,6 +30,19 @@ type Options struct {
 	PrefillRate, DecodeRate float64
 	// Metrics says whether /metrics tells the counters.
 	Metrics bool
+	// Embeddings and Reranking open the routes for them; the routes for text
+	// stay open, as llama-server's do.
+	Embeddings, Reranking bool
+	// Width is the number of values of an embedding, 1 to 65536. 0 means 64.
+	Width int
+	// MaxInput is the tokens that one text may have that is embedded or ranked,
+	// what --ubatch-size is to llama-server. 0 means 512.
+	MaxInput int
+	// Images says whether messages may have images, as with a projector. Each
+	// takes ImageTokens of the context.
+	Images bool
+	// Scripts are what it says in chats that they match; see ParseScripts.
+	Scripts []Script
 	// Seed decides, with the ids so far, every next token.
 	Seed uint64
 	// Faults are in force from the start; see ParseFault.
@@ -54,6 +67,12 @@ func (o Options) withDefaults() Options {
 	if o.Batch == 0 {
 		o.Batch = 2048
 	}
+	if o.Width == 0 {
+		o.Width = 64
+	}
+	if o.MaxInput == 0 {
+		o.MaxInput = 512
+	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
@@ -70,6 +89,10 @@ func (o Options) Validate() error {
 		return fmt.Errorf("context: %d tokens is not from 8 to %d", o.Context, 1<<24)
 	case o.Batch < 1:
 		return fmt.Errorf("batch: %d tokens is less than 1", o.Batch)
+	case o.Width < 1 || o.Width > 1<<16:
+		return fmt.Errorf("width: %d values are not from 1 to %d", o.Width, 1<<16)
+	case o.MaxInput < 1:
+		return fmt.Errorf("max input: %d tokens are less than 1", o.MaxInput)
 	case !(o.PrefillRate >= 0 && o.PrefillRate <= 1e9):
 		return fmt.Errorf("prefill rate: %v tokens/s is not from 0 (no waiting) to 1e9", o.PrefillRate)
 	case !(o.DecodeRate >= 0 && o.DecodeRate <= 1e9):
@@ -82,5 +105,5 @@ func (o Options) Validate() error {
 			return err
 		}
 	}
-	return nil
+	return validateScripts(o.Scripts)
 }

@@ -11,6 +11,8 @@ import (
 type params struct {
 	Prompt        json.RawMessage `json:"prompt"`
 	Messages      json.RawMessage `json:"messages"`
+	Tools         json.RawMessage `json:"tools"`
+	ToolChoice    json.RawMessage `json:"tool_choice"`
 	Stream        bool            `json:"stream"`
 	StreamOptions struct {
 		IncludeUsage bool `json:"include_usage"`
@@ -29,6 +31,9 @@ type params struct {
 	Logprobs            json.RawMessage `json:"logprobs"`
 	TopLogprobs         *int            `json:"top_logprobs"`
 	NProbs              int             `json:"n_probs"`
+	ResponseFormat      json.RawMessage `json:"response_format"`
+	JSONSchema          json.RawMessage `json:"json_schema"`
+	Grammar             json.RawMessage `json:"grammar"`
 	PingInterval        *int            `json:"sse_ping_interval"`
 }
 
@@ -43,14 +48,13 @@ type task struct {
 	index     int
 	ids       []int
 	prefill   string
+	plan      *plan // nil: what follows from the tokens
 	seed      uint64
 	max       int // -1: until the context is full
 	stop      []string
 	ignoreEOS bool
-	probs     int // how many tokens are shown for each, with how likely they were
-	// opens says that it is the first of the answers to a prompt which is not
-	// the request's first.
-	opens bool
+	probs     int  // how many tokens are shown for each, with how likely they were
+	first     bool // of the answers to its prompt
 }
 
 func decode(body []byte) (params, error) {
@@ -147,26 +151,27 @@ func (p params) probs(chat bool) (int, error) {
 }
 
 // tasks are the answers that a request asks for: one per prompt, times n.
-func (p params) tasks(chat bool, opt Options) ([]task, error) {
-	base, err := p.common(chat, opt.Seed)
+func (s *Server) tasks(p params, chat bool) ([]task, error) {
+	base, err := p.common(chat, s.opt.Seed)
 	if err != nil {
 		return nil, err
 	}
 	var prompts [][]int
+	var messages []message
 	if chat {
-		prompt, prefill, err := p.chatPrompt()
-		if err != nil {
+		var prompt prompt
+		if messages, prompt, err = s.chatPrompt(p); err != nil {
 			return nil, err
 		}
-		base.prefill = prefill
-		prompts = [][]int{Tokenize(prompt, true, true)}
+		base.prefill = prompt.prefill
+		prompts = [][]int{prompt.ids(s.media)}
 	} else if prompts, err = p.prompts(); err != nil {
 		return nil, err
 	}
 	n := 1
 	if p.N != nil {
 		n = *p.N
-		if err := within("n", n, 1, opt.Slots); err != nil {
+		if err := within("n", n, 1, s.opt.Slots); err != nil {
 			return nil, err
 		}
 	}
@@ -175,27 +180,32 @@ func (p params) tasks(chat bool, opt Options) ([]task, error) {
 	}
 	var all []task
 	for _, ids := range prompts {
-		if len(ids) >= opt.Context {
-			return nil, tooLong(len(ids), opt.Context)
+		if base.plan, err = s.plan(p, chat, messages, ids); err != nil {
+			return nil, err
+		}
+		if len(ids) >= s.opt.Context {
+			return nil, tooLong(len(ids), s.opt.Context)
 		}
 		for i := range n {
 			t := base
-			t.index, t.ids, t.opens = len(all), ids, i == 0 && len(all) > 0
+			t.index, t.ids, t.first = len(all), ids, i == 0
 			all = append(all, t)
 		}
 	}
 	return all, nil
 }
 
-func (p params) chatPrompt() (prompt, prefill string, err error) {
-	if p.Messages == nil {
-		return "", "", refuse("'messages' is required")
+// chatPrompt is a chat as the template writes it.
+func (s *Server) chatPrompt(p params) ([]message, prompt, error) {
+	if !given(p.Messages) {
+		return nil, prompt{}, refuse("'messages' is required")
 	}
 	var messages []message
 	if json.Unmarshal(p.Messages, &messages) != nil {
-		return "", "", refuse("Expected 'messages' to be an array")
+		return nil, prompt{}, refuse("Expected 'messages' to be an array")
 	}
-	return applyTemplate(messages)
+	written, err := s.applyTemplate(messages, p.Tools)
+	return messages, written, err
 }
 
 // prompts reads the forms that llama-server takes: a string, a list of ids, a
@@ -241,6 +251,8 @@ func promptIDs(raw json.RawMessage) ([]int, error) {
 	return mixedIDs(mixed, true)
 }
 
+const invalidTokens = "Prompt contains invalid tokens"
+
 // mixedIDs reads strings and ids in one list; <s> goes before the first element
 // if that is a string.
 func mixedIDs(list []json.RawMessage, bos bool) ([]int, error) {
@@ -253,7 +265,7 @@ func mixedIDs(list []json.RawMessage, bos bool) ([]int, error) {
 		}
 		var id int
 		if json.Unmarshal(e, &id) != nil || id < 0 || id >= VocabSize {
-			return nil, refuse("Prompt contains invalid tokens")
+			return nil, refuse(invalidTokens)
 		}
 		ids = append(ids, id)
 	}

@@ -21,6 +21,8 @@ func (s *Server) Handler() http.Handler {
 	post := map[string]http.HandlerFunc{
 		"/completion": s.completions(native), "/completions": s.completions(native), "/v1/completions": s.completions(text),
 		"/chat/completions": s.completions(chat), "/v1/chat/completions": s.completions(chat),
+		"/embedding": s.embeddings(false), "/embeddings": s.embeddings(false), "/v1/embeddings": s.embeddings(true),
+		"/rerank": s.rerank(), "/reranking": s.rerank(), "/v1/rerank": s.rerank(), "/v1/reranking": s.rerank(),
 		"/tokenize": s.tokenize, "/detokenize": s.detokenize, "/apply-template": s.template,
 		"/props": func(w http.ResponseWriter, _ *http.Request) {
 			writeError(w, unsupported("changing global properties", "--props"))
@@ -53,10 +55,14 @@ func (s *Server) health(w http.ResponseWriter, _ *http.Request) {
 }
 
 func (s *Server) models(w http.ResponseWriter, _ *http.Request) {
+	capabilities := []string{"completion"}
+	if s.opt.Images {
+		capabilities = append(capabilities, "multimodal")
+	}
 	writeJSON(w, http.StatusOK, object{
 		{"models", []object{{
 			{"name", s.opt.Model}, {"model", s.opt.Model}, {"modified_at", ""}, {"size", ""}, {"digest", ""}, {"type", "model"},
-			{"description", ""}, {"tags", []string{""}}, {"capabilities", []string{"completion"}}, {"parameters", ""},
+			{"description", ""}, {"tags", []string{""}}, {"capabilities", capabilities}, {"parameters", ""},
 			{"details", object{
 				{"parent_model", ""}, {"format", "gguf"}, {"family", ""}, {"families", []string{""}},
 				{"parameter_size", ""}, {"quantization_level", ""},
@@ -78,13 +84,13 @@ func (s *Server) props(w http.ResponseWriter, _ *http.Request) {
 	writeJSON(w, http.StatusOK, object{
 		{"default_generation_settings", object{{"params", settings(task{max: -1}, false, false, false)}, {"n_ctx", s.opt.Context}}},
 		{"total_slots", s.opt.Slots}, {"model_alias", s.opt.Model}, {"model_ftype", "F16"}, {"model_path", ""},
-		{"modalities", object{{"vision", false}, {"video", false}, {"audio", false}}},
-		{"media_marker", "<__media__>"}, {"endpoint_slots", false}, {"endpoint_props", false}, {"endpoint_metrics", s.opt.Metrics},
+		{"modalities", object{{"vision", s.opt.Images}, {"video", s.opt.Images}, {"audio", false}}},
+		{"media_marker", s.media}, {"endpoint_slots", false}, {"endpoint_props", false}, {"endpoint_metrics", s.opt.Metrics},
 		{"ui", false}, {"ui_settings", object{}}, {"chat_template", chatTemplate},
 		{"chat_template_caps", object{
-			{"supports_object_arguments", false}, {"supports_parallel_tool_calls", false}, {"supports_preserve_reasoning", false},
+			{"supports_object_arguments", true}, {"supports_parallel_tool_calls", true}, {"supports_preserve_reasoning", false},
 			{"supports_reasoning_effort", false}, {"supports_string_content", true}, {"supports_system_role", true},
-			{"supports_tool_calls", false}, {"supports_tools", false}, {"supports_typed_content", false},
+			{"supports_tool_calls", true}, {"supports_tools", true}, {"supports_typed_content", false},
 		}},
 		{"bos_token", controls[tokenBOS]}, {"eos_token", controls[tokenEOS]}, {"build_info", fingerprint},
 		{"is_sleeping", false}, {"cors_proxy_enabled", false},
@@ -154,12 +160,12 @@ func (s *Server) template(w http.ResponseWriter, r *http.Request) {
 		writeError(w, err)
 		return
 	}
-	prompt, _, err := p.chatPrompt()
+	_, prompt, err := s.chatPrompt(p)
 	if err != nil {
 		writeError(w, err)
 		return
 	}
-	writeJSON(w, http.StatusOK, object{{"prompt", prompt}})
+	writeJSON(w, http.StatusOK, object{{"prompt", prompt.text}})
 }
 
 // showState and changeFaults are the control routes, which no real engine has.

@@ -17,6 +17,7 @@ import (
 type Server struct {
 	opt     Options
 	slots   chan int
+	media   string // stands for an image in a prompt's text
 	started int64
 	ready   chan struct{}
 	addr    net.Addr
@@ -37,7 +38,7 @@ func New(opt Options) (*Server, error) {
 	}
 	opt = opt.withDefaults()
 	s := &Server{
-		opt: opt, slots: make(chan int, opt.Slots), started: time.Now().Unix(),
+		opt: opt, slots: make(chan int, opt.Slots), media: "<__media_" + randomID() + "__>", started: time.Now().Unix(),
 		ready: make(chan struct{}), changed: make(chan struct{}),
 	}
 	for i := range opt.Slots {

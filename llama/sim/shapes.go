@@ -21,13 +21,14 @@ type shape struct {
 	settings  object
 }
 
-func newID() string {
-	const letters = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+const letters = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+
+func randomID() string {
 	b := make([]byte, 32)
 	for i := range b {
 		b[i] = letters[rand.IntN(len(letters))]
 	}
-	return "chatcmpl-" + string(b)
+	return string(b)
 }
 
 // chunk is one event of a chat stream.
@@ -74,10 +75,12 @@ func (s shape) pieceEvents(a *answer, p piece) []object {
 	case s.chat:
 		if p.nth == 1 {
 			events = append(events, s.chunk([]object{delta(a.index, nil, object{{"role", "assistant"}, {"content", nil}})}))
-			p.text = a.prefill + p.text
+			if p.kind == saying {
+				p.text = a.prefill + p.text
+			}
 		}
-		if p.text != "" {
-			choice := delta(a.index, nil, object{{"content", p.text}})
+		if d := a.delta(p); d != nil {
+			choice := delta(a.index, nil, d)
 			if a.probs > 0 {
 				choice = append(choice, field{"logprobs", object{probs}})
 			}
@@ -95,6 +98,43 @@ func (s shape) pieceEvents(a *answer, p piece) []object {
 		events[0] = append(events[0], field{"completion_probabilities", probs.value})
 	}
 	return events
+}
+
+// delta is what a piece adds to a message, or nil.
+func (a *answer) delta(p piece) object {
+	switch {
+	case p.kind == naming:
+		c := a.calls[p.call]
+		function := object{{"name", c.name}}
+		if p.text != "" {
+			function = append(function, field{"arguments", p.text})
+		}
+		return object{{"tool_calls", []object{{{"index", p.call}, {"id", c.id}, {"type", "function"}, {"function", function}}}}}
+	case p.text == "":
+		return nil
+	case p.kind == passing:
+		return object{{"tool_calls", []object{{{"index", p.call}, {"function", object{{"arguments", p.text}}}}}}}
+	case p.kind == thinking:
+		return object{{"reasoning_content", p.text}}
+	default:
+		return object{{"content", p.text}}
+	}
+}
+
+// message is a whole answer to a chat.
+func (a answer) message() object {
+	o := object{{"role", "assistant"}, {"content", a.prefill + a.text}}
+	if a.thought != "" {
+		o = append(o, field{"reasoning_content", a.thought})
+	}
+	if len(a.calls) > 0 {
+		var calls []object
+		for _, c := range a.calls {
+			calls = append(calls, object{{"type", "function"}, {"function", object{{"name", c.name}, {"arguments", c.arguments}}}, {"id", c.id}})
+		}
+		o = append(o, field{"tool_calls", calls})
+	}
+	return o
 }
 
 func (s shape) nativePart(a *answer, p piece) object {
@@ -150,7 +190,7 @@ func (s shape) whole(answers []answer) any {
 		}
 		choice := object{
 			{"finish_reason", a.finish()}, {"index", a.index},
-			{"message", object{{"role", "assistant"}, {"content", a.prefill + a.text}}},
+			{"message", a.message()},
 		}
 		if a.probs > 0 {
 			choice = append(choice, field{"logprobs", logprobs})
@@ -202,10 +242,16 @@ func (s shape) nativeFinal(a answer, text string, pieces []piece) object {
 }
 
 func (a answer) finish() string {
-	if a.stop == stopLimit {
+	switch {
+	case a.stop == stopLimit:
 		return "length"
+	case a.plan != nil && a.plan.finish != "":
+		return a.plan.finish
+	case len(a.calls) > 0:
+		return "tool_calls"
+	default:
+		return "stop"
 	}
-	return "stop"
 }
 
 func (a answer) usage() object {

@@ -29,10 +29,13 @@ func newStream(ctx context.Context, w http.ResponseWriter, sh shape, progress bo
 // open sends the headers when the first slot starts, long before the first
 // token. Of the start of every further prompt llama-server says "null".
 func (s *stream) open(t task) error {
-	if t.opens && !s.tellProgress {
-		return s.send("data: null\n\n")
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.buf = s.buf[:0]
+	if s.opened && t.first && !s.tellProgress {
+		s.buf = append(s.buf, "data: null\n\n"...)
 	}
-	return s.send("")
+	return s.write()
 }
 
 func (s *stream) send(text string) error {

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"bytes"
 	"encoding/json"
 	"strings"
 )
@@ -12,73 +13,164 @@ type message struct {
 	ToolCalls json.RawMessage `json:"tool_calls"`
 }
 
+// part is a part of a message's content.
+type part struct {
+	Type     string `json:"type"`
+	Text     string `json:"text"`
+	ImageURL struct {
+		URL string `json:"url"`
+	} `json:"image_url"`
+}
+
+// parts are those of the content; a string is one of type text.
+func (m message) parts() ([]part, error) {
+	if !given(m.Content) {
+		return nil, nil
+	}
+	var s string
+	if json.Unmarshal(m.Content, &s) == nil {
+		return []part{{Type: "text", Text: s}}, nil
+	}
+	var parts []part
+	if json.Unmarshal(m.Content, &parts) != nil {
+		return nil, refuse("Expected 'content' to be a string or an array")
+	}
+	return parts, nil
+}
+
+// text is the text of the content.
+func (m message) text() string {
+	var texts []string
+	parts, _ := m.parts() // what is wrong with them the template says
+	for _, p := range parts {
+		if p.Type == "text" {
+			texts = append(texts, p.Text)
+		}
+	}
+	return strings.Join(texts, "\n")
+}
+
+// calls are the tool calls of an assistant's message.
+func (m message) calls() []tooled {
+	var calls []tooled
+	_ = json.Unmarshal(m.ToolCalls, &calls) // those that are none count as none
+	return calls
+}
+
+// tooled is a tool call in a message.
+type tooled struct {
+	Function struct {
+		Name      string `json:"name"`
+		Arguments string `json:"arguments"`
+	} `json:"function"`
+}
+
+// prompt is a chat as the template writes it.
+type prompt struct {
+	text   string
+	images [][]byte // in the order of their markers in text
+	// prefill is the assistant's last message, from which the answer goes on,
+	// and which llama-server repeats at the start of its answer.
+	prefill string
+}
+
 // chatTemplate is the template as /props shows it.
-const chatTemplate = `{{ bos_token }}{%- for message in messages %}{{ '<|' + message['role'] + '|>' + message['content'] }}` +
+const chatTemplate = `{{ bos_token }}{%- if tools %}{{ '<|tool|>' + tools | tojson }}{% endif %}` +
+	`{%- for message in messages %}{{ '<|' + message['role'] + '|>' + message['content'] }}` +
+	`{%- for call in message['tool_calls'] %}{{ '<tool_call>' + call['function'] | tojson + '</tool_call>' }}{% endfor %}` +
 	`{%- if message['role'] == 'assistant' %}{{ eos_token }}{% endif %}{%- endfor %}` +
 	`{%- if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}`
 
-// applyTemplate turns messages into a prompt. When the last message is the
-// assistant's, the answer goes on from it, and prefill is its text, which
-// llama-server repeats at the start of its answer.
-func applyTemplate(messages []message) (prompt, prefill string, err error) {
-	if n := len(messages); n > 1 && messages[n-1].Role == "assistant" && messages[n-2].Role == "assistant" {
-		return "", "", refuse("Cannot have 2 or more assistant messages at the end of the list.")
-	}
+// applyTemplate writes the tools that are on offer and the messages.
+func (s *Server) applyTemplate(messages []message, tools json.RawMessage) (prompt, error) {
+	var out prompt
 	var b strings.Builder
-	for i, m := range messages {
+	var compact bytes.Buffer
+	if given(tools) && json.Compact(&compact, tools) == nil && compact.String() != "[]" {
+		b.WriteString(controls[tokenTool])
+		b.Write(compact.Bytes())
+	}
+	for _, m := range messages {
 		if m.Content == nil && m.Role != "assistant" {
-			return "", "", refuse("All non-assistant messages must contain 'content'")
+			return out, refuse("All non-assistant messages must contain 'content'")
 		}
 		if m.Content == nil && m.ToolCalls == nil {
-			return "", "", refuse("Assistant message must contain either 'content' or 'tool_calls'!")
+			return out, refuse("Assistant message must contain either 'content' or 'tool_calls'!")
 		}
-		text, err := contentText(m.Content)
+	}
+	if n := len(messages); n > 1 && messages[n-1].Role == "assistant" && messages[n-2].Role == "assistant" {
+		return out, refuse("Cannot have 2 or more assistant messages at the end of the list.")
+	}
+	for i, m := range messages {
+		text, err := s.contentText(m, &out)
 		if err != nil {
-			return "", "", err
+			return out, err
 		}
 		b.WriteString("<|" + m.Role + "|>" + text)
 		if m.Role != "assistant" {
 			continue
 		}
-		if i == len(messages)-1 {
-			return b.String(), text, nil
+		calls := m.calls()
+		for _, c := range calls {
+			written, err := encode(object{{"name", c.Function.Name}, {"arguments", c.Function.Arguments}})
+			if err != nil {
+				return out, err
+			}
+			b.WriteString("<tool_call>" + string(written) + "</tool_call>")
 		}
-		b.WriteString(controls[tokenEOS])
+		if i < len(messages)-1 {
+			b.WriteString(controls[tokenEOS])
+			continue
+		}
+		if len(calls) > 0 {
+			return out, refuse("Cannot continue an assistant message that contains tool calls.")
+		}
+		out.text, out.prefill = b.String(), text
+		return out, nil
 	}
 	b.WriteString(controls[tokenAssistant])
-	return b.String(), "", nil
+	out.text = b.String()
+	return out, nil
 }
 
-func contentText(raw json.RawMessage) (string, error) {
-	if len(raw) == 0 || string(raw) == "null" {
-		return "", nil
+// contentText is the text of a message, with a marker for each image.
+func (s *Server) contentText(m message, out *prompt) (string, error) {
+	parts, err := m.parts()
+	if err != nil {
+		return "", err
 	}
-	var s string
-	if json.Unmarshal(raw, &s) == nil {
-		return s, nil
-	}
-	var parts []struct {
-		Type string `json:"type"`
-		Text string `json:"text"`
-	}
-	if json.Unmarshal(raw, &parts) != nil {
-		return "", refuse("Expected 'content' to be a string or an array")
-	}
-	var texts []string
+	var b strings.Builder
+	marked := false // the last part was an image: there is no line's end behind it
 	for _, p := range parts {
 		switch p.Type {
 		case "text":
-			texts = append(texts, p.Text)
+			if b.Len() > 0 && !marked {
+				b.WriteByte('\n')
+			}
+			b.WriteString(p.Text)
+			marked = false
 		case "image_url":
-			// The real one answers 500 here, so this one does.
-			return "", fail("image input is not supported - hint: if this is unexpected, you may need to provide the mmproj")
+			if !s.opt.Images {
+				return "", noMedia("image") // a 500, as the real one's
+			}
+			data, err := imageData(p.ImageURL.URL)
+			if err != nil {
+				return "", err
+			}
+			out.images = append(out.images, data)
+			b.WriteString(s.media)
+			marked = true
 		case "input_audio":
-			return "", fail("audio input is not supported - hint: if this is unexpected, you may need to provide the mmproj")
+			return "", noMedia("audio")
 		case "input_video":
-			return "", fail("video input is not supported - hint: if this is unexpected, you may need to provide the mmproj")
+			return "", noMedia("video")
 		default:
 			return "", refuse("unsupported content[].type")
 		}
 	}
-	return strings.Join(texts, "\n"), nil
+	return b.String(), nil
+}
+
+func noMedia(kind string) error {
+	return fail("%s input is not supported - hint: if this is unexpected, you may need to provide the mmproj", kind)
 }

@@ -130,15 +130,20 @@ func newChain(seed uint64) chain {
 
 func (c chain) add(id int) chain { return (c ^ chain(uint32(id))) * 1099511628211 }
 
-// next is the token that follows, <eos> about once in 64.
-func (c chain) next(ignoreEOS bool) int {
-	// FNV leaves the low bits of the last id visible; this spreads them.
+// mix spreads the bits: FNV leaves those of the last id visible.
+func (c chain) mix() uint64 {
 	h := uint64(c)
 	h ^= h >> 30
 	h *= 0xbf58476d1ce4e5b9
 	h ^= h >> 27
 	h *= 0x94d049bb133111eb
 	h ^= h >> 31
+	return h
+}
+
+// next is the token that follows, <eos> about once in 64.
+func (c chain) next(ignoreEOS bool) int {
+	h := c.mix()
 	if !ignoreEOS && h>>58 == 0 {
 		return tokenEOS
 	}

@@ -138,14 +138,25 @@ func RecordKind() record.Kind {
 	}}
 }
 
-// New makes a secret, rk-<id>-<secret>, and its id.
+// New makes a key's id and its secret, rk-<id>-<secret>.
 func New() (secret, id string, err error) {
-	var random [5 + secretBytes]byte
+	var random [5]byte
 	if _, err := rand.Read(random[:]); err != nil {
 		return "", "", err
 	}
-	id = encoding.EncodeToString(random[:5])
-	return prefix + id + "-" + encoding.EncodeToString(random[5:]), id, nil
+	id = encoding.EncodeToString(random[:])
+	secret, _, err = NewSecret(id)
+	return secret, id, err
+}
+
+// NewSecret makes another secret for the key of that id, and its hash.
+func NewSecret(id string) (secret string, hash []byte, err error) {
+	var random [secretBytes]byte
+	if _, err := rand.Read(random[:]); err != nil {
+		return "", nil, err
+	}
+	secret = prefix + id + "-" + encoding.EncodeToString(random[:])
+	return secret, Hash(secret), nil
 }
 
 // Hash is what a record holds of a secret.

@@ -27,8 +27,8 @@ const (
 	activeFor = 10 * time.Second
 	// aliveFor is how long it is remembered who is up.
 	aliveFor = time.Second
-	// turnEvery is how often a peer that nobody asks anything looks whether its day is
-	// over.
+	// turnEvery is how often a peer that nobody asks anything looks whether its day, or
+	// the minute that it told of, is over.
 	turnEvery = time.Minute
 	day       = 24 * time.Hour
 )
@@ -300,6 +300,19 @@ func (m *Meter) turn() {
 	}
 }
 
+// look begins a day where another one has come, and has the others told where nothing
+// of what was told of the last minute is true any more: who hears it much later would
+// take it for what happens now.
+func (m *Meter) look() {
+	m.turn()
+	now := m.since()
+	for key, a := range m.mine {
+		if a.Minute > 0 && a.minute.Sum(now) == 0 {
+			m.mark(key)
+		}
+	}
+}
+
 func (m *Meter) isUp(author peer.ID) bool {
 	if m.alive == nil {
 		return true
@@ -383,7 +396,7 @@ func (m *Meter) unsay(r record.Signed, still map[string]Used) {
 func (m *Meter) Run(ctx context.Context) {
 	changes, unsubscribe := m.table.Subscribe()
 	defer unsubscribe()
-	turn := time.NewTicker(turnEvery)
+	turn := time.NewTimer(m.untilTurn())
 	defer turn.Stop()
 	pace := time.NewTimer(WriteEvery)
 	defer pace.Stop()
@@ -396,7 +409,8 @@ func (m *Meter) Run(ctx context.Context) {
 		case <-changes:
 			m.locked(m.observe)
 		case <-turn.C:
-			m.locked(m.turn)
+			m.locked(m.look)
+			turn.Reset(m.untilTurn())
 		case <-pace.C:
 			wake = m.wake
 		case <-wake:
@@ -406,6 +420,10 @@ func (m *Meter) Run(ctx context.Context) {
 		}
 	}
 }
+
+// untilTurn is when Run looks next whether the day is over: at midnight, and before,
+// as clocks are put right.
+func (m *Meter) untilTurn() time.Duration { return min(turnEvery, m.midnight()) }
 
 func (m *Meter) locked(f func()) {
 	m.mu.Lock()

@@ -41,9 +41,6 @@ func (e *QuotaError) Error() string { return e.Text }
 // Reason is the word for the refusal.
 func (e *QuotaError) Reason() string { return "quota_exceeded" }
 
-// RetryAfter is in how long asking again may help.
-func (e *QuotaError) RetryAfter() time.Duration { return e.After }
-
 func refused(g Grant, text string, after time.Duration) *QuotaError {
 	return &QuotaError{fmt.Sprintf("the key %q %s; ask again in %s", g.Name, text, roundUp(after)), after}
 }

@@ -30,7 +30,7 @@ const KindUsage = "usage"
 const (
 	// maxUsed bounds the keys of one usage record: with the longest figures that there
 	// are it stays below record.MaxSize.
-	maxUsed = 700
+	maxUsed = 580
 	// MaxKeys is how many keys a mesh may have: with that many no record is full.
 	MaxKeys = 10_000
 	// maxCount bounds every figure of a usage record, so that sums of them have room.
