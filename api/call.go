@@ -72,7 +72,7 @@ type call struct {
 // newCall begins one request. The client's own id is kept if it is fit to be
 // written into a log and sent on.
 func newCall(r *http.Request) *call {
-	c := &call{began: time.Now(), method: r.Method, id: r.Header.Get(headerRequestID), shape: shapeFor(r)}
+	c := &call{began: time.Now(), method: r.Method, id: r.Header.Get(headerRequestID), shape: shapeOpenAI{}}
 	c.grab = func(n int) bool { return c.hold.count(n) }
 	if !saneID(c.id) {
 		var b [12]byte

@@ -137,6 +137,7 @@ const (
 func (d *Door) calls(kind string, serve func(http.ResponseWriter, *http.Request, *call)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c := newCall(r)
+		c.shape = shapeFor(r)
 		w.Header().Set(headerRequestID, c.id)
 		c.shape.header(w.Header(), c.id)
 		w.Header().Set("Cache-Control", "no-store")
