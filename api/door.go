@@ -55,11 +55,11 @@ func (d *Door) find(path string) (name string, rt route, ok bool) {
 	case "/v1/completions":
 		return path, asks(d.ask(textDialect)), true
 	case "/v1/responses":
-		return path, asks(d.ask(answersNotYet)), true
+		return path, asks(d.ask(responsesDialect)), true
 	case "/v1/messages":
-		return path, asks(d.ask(answersNotYet)), true
+		return path, asks(d.ask(messagesDialect)), true
 	case "/v1/messages/count_tokens":
-		return path, asks(d.ask(answersNotYet)), true
+		return path, asks(d.ask(countDialect)), true
 	case "/v1/embeddings":
 		return path, asks(d.ask(embeddingsDialect)), true
 	case "/v1/rerank":
