@@ -95,8 +95,8 @@ func (d *Delta) empty() bool {
 // Counters are a chunk's timings; ok is false where it has none.
 func (c *Chunk) Counters() (t Timings, ok bool) {
 	r := reader{ok: len(c.Timings) > 0}
-	r.object(c.Timings, func(name string, v json.RawMessage) {
-		switch name {
+	r.object(c.Timings, func(name []byte, v json.RawMessage) {
+		switch string(name) {
 		case "cache_n":
 			t.Cached = r.number(v)
 		case "prompt_n":

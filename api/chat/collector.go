@@ -172,18 +172,18 @@ func (c *Collector) call(to *choice, piece *ToolCall) error {
 // logprobs joins what a piece says of its tokens to what was said: list by list,
 // under whatever names the engine has for them.
 func (c *Collector) logprobs(to *choice, raw json.RawMessage) (err error) {
-	members(raw, func(name string, value json.RawMessage) {
+	members(raw, func(name []byte, value json.RawMessage) {
 		if err != nil {
 			return
 		}
-		at := slices.IndexFunc(to.probs, func(l list) bool { return l.name == name })
+		at := slices.IndexFunc(to.probs, func(l list) bool { return l.name == string(name) })
 		if at < 0 {
 			if len(to.probs) == 8 || !c.grab(perAnswer+len(name)) {
 				err = ErrTooLarge
 				return
 			}
 			at = len(to.probs)
-			to.probs = append(to.probs, list{name: name, isNull: true})
+			to.probs = append(to.probs, list{name: string(name), isNull: true})
 		}
 		l := &to.probs[at]
 		if value[0] != '[' {

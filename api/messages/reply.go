@@ -108,7 +108,7 @@ func (r *Reply) head(dst []byte) []byte {
 
 func appendUsage(dst []byte, u chat.Usage) []byte {
 	number := func(name string, n int) { dst = strconv.AppendInt(append(dst, name...), int64(n), 10) }
-	number(`{"input_tokens":`, u.Prompt-u.Cached)
+	number(`{"input_tokens":`, max(0, u.Prompt-u.Cached))
 	number(`,"cache_creation_input_tokens":0,"cache_read_input_tokens":`, u.Cached)
 	number(`,"output_tokens":`, u.Completion)
 	return append(dst, `,"service_tier":"standard"}`...)

@@ -26,12 +26,17 @@ import (
 // clientsDir has the clients that /v1 is tested with.
 const clientsDir = "../../api/clients"
 
+// toolScript has a model that is asked for the weather in two places ask for both at once.
+const toolScript = `[{"match": "TOOLS weather in Rome and Oslo", "turns": [
+  {"tool_calls": [{"name": "weather", "arguments": {"place": "Rome"}}, {"name": "weather", "arguments": {"place": "Oslo"}}]}
+]}]`
+
 // TestClients drives the door as people do: with the clients that they have, as
 // they come. The peer that they ask lends nothing: each answer comes from the
 // other one, whose engines are the stand-in.
 func TestClients(t *testing.T) {
 	node := installClients(t)
-	m := newClientMesh(t, stage.Options{}, nil)
+	m := newClientMesh(t, stage.Options{}, toolScript)
 	files, err := filepath.Glob(clientsDir + "/*.test.mjs")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no test of a client: %v", err)
@@ -98,6 +103,8 @@ type clientMesh struct {
 	engines string
 	// control is the URL below which /MODEL/sim/… are the stand-ins' control routes.
 	control string
+	// script is the path of what the stand-ins say in chats that it is for.
+	script string
 	// keys are the secrets of named keys.
 	keys map[string]string
 }
@@ -123,12 +130,15 @@ var clientKeys = map[string][]string{
 	"rare":   {"--requests-per-minute", "1"},
 }
 
+// toolTemplate is a chat template with a place for tools, which the stand-in does not read.
+const toolTemplate = "{% for tool in tools %}{{ tool | tojson }}{% endfor %}{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
+
 // apiKey is what openai-go's own tests send.
 const apiKey = "My API Key"
 
-// newClientMesh makes one of peers that are started as o says. A script is what the
-// model chat answers.
-func newClientMesh(t *testing.T, o stage.Options, script []byte) *clientMesh {
+// newClientMesh makes one of peers that are started as o says, whose stand-ins say in
+// chats what a script of sim-engine has.
+func newClientMesh(t *testing.T, o stage.Options, script string) *clientMesh {
 	t.Helper()
 	m := &clientMesh{}
 	own := t.TempDir()
@@ -151,7 +161,8 @@ func newClientMesh(t *testing.T, o stage.Options, script []byte) *clientMesh {
 		}
 	})
 	m.engines = filepath.Join(own, "engines")
-	must(os.Mkdir(m.engines, 0o700))
+	m.script = filepath.Join(own, "script.json")
+	must(os.Mkdir(m.engines, 0o700), os.WriteFile(m.script, []byte(script), 0o600))
 	must(os.WriteFile(filepath.Join(own, "llama-server"), []byte(m.wrapper()), 0o700))
 	ctx := t.Context()
 	var err error
@@ -165,7 +176,7 @@ func newClientMesh(t *testing.T, o stage.Options, script []byte) *clientMesh {
 	file, projector := filepath.Join(own, "model.gguf"), filepath.Join(own, "projector.gguf")
 	shape, err := gguftest.Parse(demo.GGUF())
 	must(err)
-	must(os.WriteFile(file, shape.With("llama.context_length", uint32(1<<16)).Bytes(), 0o600))
+	must(os.WriteFile(file, shape.With("llama.context_length", uint32(1<<16)).With("tokenizer.chat_template", toolTemplate).Bytes(), 0o600))
 	header, err := gguf.Read(file)
 	must(err)
 	must(os.WriteFile(projector, gguftest.Projector(int(header.EmbeddingLength)).Bytes(), 0o600))
@@ -197,10 +208,12 @@ func (m *clientMesh) wrapper() string {
 	var b strings.Builder
 	b.WriteString("#!/bin/sh\nfor arg; do\n  case $before in --alias) name=$arg;; --host) host=$arg;; esac\n  before=$arg\ndone\ncase $name in\n")
 	for _, model := range clientModels {
-		fmt.Fprintf(&b, "%s) options='%s';;\n", model.name, model.options)
+		if model.options != "" {
+			fmt.Fprintf(&b, "%s) options='%s';;\n", model.name, model.options)
+		}
 	}
 	fmt.Fprintf(&b, "esac\n[ -z \"$name\" ] || printf %%s \"$host\" >'%s'/\"$name\"\n", m.engines)
-	fmt.Fprintf(&b, "exec '%s' sim-engine $options \"$@\"\n", m.Binary)
+	fmt.Fprintf(&b, "exec '%s' sim-engine --script '%s' $options \"$@\"\n", m.Binary, m.script)
 	return b.String()
 }
 

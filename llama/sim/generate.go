@@ -131,7 +131,7 @@ func (a *answer) take(p piece) {
 		a.thought += p.text
 	case naming:
 		planned := a.plan.calls[p.call]
-		a.calls = append(a.calls, call{id: planned.id, name: planned.name})
+		a.calls = append(a.calls, call{id: planned.id, name: planned.name, arguments: p.text})
 	case passing:
 		a.calls[p.call].arguments += p.text
 	}

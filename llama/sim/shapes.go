@@ -105,7 +105,11 @@ func (a *answer) delta(p piece) object {
 	switch {
 	case p.kind == naming:
 		c := a.calls[p.call]
-		return object{{"tool_calls", []object{{{"index", p.call}, {"id", c.id}, {"type", "function"}, {"function", object{{"name", c.name}}}}}}}
+		function := object{{"name", c.name}}
+		if p.text != "" {
+			function = append(function, field{"arguments", p.text})
+		}
+		return object{{"tool_calls", []object{{{"index", p.call}, {"id", c.id}, {"type", "function"}, {"function", function}}}}}
 	case p.text == "":
 		return nil
 	case p.kind == passing:

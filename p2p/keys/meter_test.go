@@ -16,6 +16,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/crypto"
 	"github.com/libp2p/go-libp2p/core/peer"
 
+	"relay/p2p/keys/quota"
 	"relay/p2p/record"
 	"relay/p2p/record/recordtest"
 )
@@ -688,4 +689,41 @@ func FuzzUsage(f *testing.F) {
 			t.Fatalf("%+v and then %+v, %v", used, back, err)
 		}
 	})
+}
+
+// BenchmarkAdmit is one request of a key with all limits, in use at twenty peers.
+func BenchmarkAdmit(b *testing.B) {
+	table := newTable(b)
+	m := NewMeter(MeterOptions{Table: table})
+	g := Grant{ID: testID, Name: "ci", TokensPerDay: MaxTokensPerDay, RequestsPerMinute: MaxRequestsPerMinute, Concurrency: MaxConcurrency}
+	for range 20 {
+		key, _, err := crypto.GenerateEd25519Key(rand.Reader)
+		if err != nil {
+			b.Fatal(err)
+		}
+		author, err := peer.IDFromPrivateKey(key)
+		if err != nil {
+			b.Fatal(err)
+		}
+		payload, err := record.Marshal(usage{map[string]Used{testID: {Requests: 1, TotalRequests: 1, Minute: 1, Running: 1}}})
+		if err != nil {
+			b.Fatal(err)
+		}
+		s, err := record.Seal(record.Record{Kind: KindUsage, ID: usageID(author, "a"), Version: record.Version{1, 1, 0}, Payload: payload}, key)
+		if err != nil {
+			b.Fatal(err)
+		}
+		if _, err := table.Offer(s); err != nil {
+			b.Fatal(err)
+		}
+	}
+	m.account(testID)
+	for b.Loop() {
+		m.mine[testID].minute = quota.Window{} // Or there would be none left.
+		ticket, _, err := m.Admit(g)
+		if err != nil {
+			b.Fatal(err)
+		}
+		ticket.Done()
+	}
 }
