@@ -89,6 +89,11 @@ bench-plan: build engine
 bench-shards: build engine
 	@go run ./cmd/bench/shards $(if $(ONLY),-only $(ONLY))
 
+## bench-v1: figures of the door, beside the engine itself and nginx: first bytes, events, a thousand streams, requests per core (Linux; five minutes)
+.PHONY: bench-v1
+bench-v1: build
+	@go run ./cmd/bench/v1 $(if $(ONLY),-only $(ONLY))
+
 ## bench: the Go benchmarks
 .PHONY: bench
 bench:

@@ -1,8 +1,8 @@
 package api
 
 import (
-	"fmt"
 	"net/http"
+	"strconv"
 	"sync"
 	"time"
 )
@@ -20,6 +20,7 @@ type answer struct {
 	lost func()
 
 	mu        sync.Mutex
+	says      reply // nil for answers that are never streams
 	committed bool
 	over      bool
 	silence   *time.Timer
@@ -34,6 +35,13 @@ func newAnswer(w http.ResponseWriter, c *call, d Deadlines, lost func()) *answer
 		a.mu.Unlock()
 	}
 	return a
+}
+
+// speak has what is sent without an event of the engine's be in a reply's words.
+func (a *answer) speak(r reply) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.says = r
 }
 
 // end stops the comments, waits for one under way, and takes the deadlines off
@@ -56,25 +64,26 @@ func (a *answer) keepAlive() {
 	if a.over {
 		return
 	}
-	a.begin(nil)
-	if a.put([]byte(": waiting\n\n")) != nil {
+	a.begin()
+	comment := waiting
+	if a.says != nil {
+		comment = a.says.keepAlive()
+	}
+	if a.put(comment) != nil {
 		a.over = true
 		a.lost()
 	}
 }
 
-// begin sends the headers of a stream, once. served is nil when nobody serves
-// it yet.
-func (a *answer) begin(served *attempt) {
+// begin sends the headers of a stream, once: with who serves it, as far as that is known.
+func (a *answer) begin() {
 	if a.committed {
 		return
 	}
 	h := a.w.Header()
-	h.Set("Content-Type", "text/event-stream")
+	h.Set("Content-Type", "text/event-stream; charset=utf-8")
 	h.Set("X-Accel-Buffering", "no") // keeps proxies from collecting events
-	if served != nil {
-		served.mark(h)
-	}
+	a.call.mark(h)
 	a.w.WriteHeader(http.StatusOK)
 	a.committed = true
 }
@@ -99,11 +108,11 @@ func (a *answer) put(b []byte) error {
 	return nil
 }
 
-// event passes one event on.
-func (a *answer) event(b []byte, served *attempt) error {
+// event passes events on.
+func (a *answer) event(b []byte) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.begin(served)
+	a.begin()
 	return a.put(b)
 }
 
@@ -122,33 +131,21 @@ func (a *answer) refuse(d *Door, no *refusal) {
 		return
 	}
 	a.call.refused(no)
-	a.put(no.event())
-}
-
-// whole sends an unstreamed answer.
-func (a *answer) whole(status int, contentType string, body []byte, served *attempt) error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.open(status, contentType, int64(len(body)), served)
-	return a.put(body)
-}
-
-// open sends the headers of an unstreamed answer; length -1 means unknown.
-func (a *answer) open(status int, contentType string, length int64, served *attempt) {
-	h := a.w.Header()
-	h.Set("Content-Type", contentType)
-	h.Set("X-Content-Type-Options", "nosniff")
-	if length >= 0 {
-		h.Set("Content-Length", fmt.Sprint(length))
+	if a.says != nil {
+		a.put(a.says.failed(no))
 	}
-	served.mark(h)
-	a.w.WriteHeader(status)
-	a.committed = true
 }
 
-// part sends a piece of an unstreamed answer that is too large to be held.
-func (a *answer) part(b []byte) error {
+// whole sends an answer that is not streamed: JSON.
+func (a *answer) whole(body []byte) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.put(b)
+	h := a.w.Header()
+	h.Set("Content-Type", "application/json; charset=utf-8")
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Content-Length", strconv.Itoa(len(body)))
+	a.call.mark(h)
+	a.w.WriteHeader(http.StatusOK)
+	a.committed = true
+	return a.put(body)
 }

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -8,9 +9,12 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"net/http/httptrace"
+	"net/textproto"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"relay/scheduler"
@@ -21,18 +25,14 @@ type attempt struct {
 	door  *Door
 	call  *call
 	route scheduler.Route
-	nth   int
+	// request is what the client wants, shown what the answer calls the model.
+	request *request
+	shown   string
 	// delivered says that data of the answer has gone to the client, after
 	// which no other replica may begin again.
 	delivered bool
 	// turnedDown says that the engine refused the request itself, as it should.
 	turnedDown bool
-}
-
-// mark puts who serves into an answer's headers.
-func (a *attempt) mark(h http.Header) {
-	h.Set(headerPeer, a.route.Peer)
-	h.Set(headerAttempts, strconv.Itoa(a.nth))
 }
 
 // who names the replica in sentences.
@@ -57,22 +57,33 @@ func (e *deadlineError) Error() string { return fmt.Sprintf("%s not within %s", 
 // clock cancels an attempt that takes too long over one step.
 type clock struct {
 	cancel context.CancelCauseFunc
+	mu     sync.Mutex
 	timer  *time.Timer
+	over   bool
 }
 
 // set gives the next step its time, and takes away what was left of the last
 // one's; 0 sets no bound.
 func (k *clock) set(what string, after time.Duration) {
-	k.stop()
-	if after > 0 {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.timer != nil {
+		k.timer.Stop()
+	}
+	if after > 0 && !k.over {
 		k.timer = time.AfterFunc(after, func() { k.cancel(&deadlineError{what, after}) })
 	}
 }
 
+// pause takes the time of the step away: it is done.
+func (k *clock) pause() { k.set("", 0) }
+
+// stop is pause, for good.
 func (k *clock) stop() {
-	if k.timer != nil {
-		k.timer.Stop()
-	}
+	k.mu.Lock()
+	k.over = true
+	k.mu.Unlock()
+	k.pause()
 }
 
 // errPanicked is what a route or lease ends with when the code that held it
@@ -81,10 +92,10 @@ var errPanicked = errors.New("relay failed in the middle of a request")
 
 // do runs the attempt and ends its route. gone means that nobody waits for an
 // answer any more.
-func (a *attempt) do(ctx context.Context, path string, req completionRequest, ans *answer) (no *refusal, gone bool) {
+func (a *attempt) do(ctx context.Context, ans *answer) (no *refusal, gone bool) {
 	end := errPanicked
 	defer func() { a.route.Done(end) }()
-	no = a.run(ctx, path, req, ans)
+	no = a.run(ctx, ans)
 	switch {
 	case no == nil:
 		end = nil
@@ -100,70 +111,130 @@ func (a *attempt) do(ctx context.Context, path string, req completionRequest, an
 
 // run asks the replica and passes its answer on. nil means that the whole
 // answer went to the client. When ctx has ended the refusal means nothing.
-func (a *attempt) run(ctx context.Context, path string, req completionRequest, ans *answer) *refusal {
+func (a *attempt) run(ctx context.Context, ans *answer) *refusal {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	if t := a.door.opt.Deadlines.Total; t > 0 {
+		total := time.AfterFunc(t, func() { cancel(&deadlineError{"the whole answer came", t}) })
+		defer total.Stop()
+	}
 	k := &clock{cancel: cancel}
 	defer k.stop()
-	limits := a.door.opt.Deadlines
-	if req.stream {
-		k.set("the first token came", limits.FirstToken)
-	} else {
-		k.set("the whole answer came", limits.Total)
+	q := a.request
+	if q.then != nil {
+		first, no := a.wholeOf(ctx, k, q)
+		if no != nil {
+			return no
+		}
+		next, err := q.then(first)
+		if err != nil {
+			return a.answer(a.failed(err, "%s sent bytes that are no answer", a.who()))
+		}
+		next.whole, q = q.whole, next
 	}
+	if q.whole != nil {
+		body, no := a.wholeOf(ctx, k, q)
+		if no == nil {
+			no = a.passWhole(q, body, ans)
+		}
+		return no
+	}
+	resp, no := a.send(ctx, k, q, "text/event-stream")
+	if no != nil {
+		return no
+	}
+	defer resp.Body.Close()
+	return a.passStream(ctx, k, resp, ans)
+}
 
-	out := onward(ctx, path, req.calling(a.route.Model.UID), a.call.id)
+// send asks the replica. The answer is there and of the type that is wanted, and its body
+// is the caller's to close, exactly where there is no refusal.
+func (a *attempt) send(ctx context.Context, k *clock, q *request, want string) (*http.Response, *refusal) {
+	limits := a.door.opt.Deadlines
+	first := func() { k.set("the first token came", limits.FirstToken) }
+	// How long the engine may take is the engine's, and the serving peer says at once
+	// that it is there; so a peer that is stuck does not cost the engine's time.
+	traced := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		GotConn: func(httptrace.GotConnInfo) {
+			if a.route.Local {
+				first()
+			} else {
+				k.set("a sign of the peer came", limits.Headers)
+			}
+		},
+		Got1xxResponse: func(code int, _ textproto.MIMEHeader) error {
+			if code == http.StatusProcessing {
+				first()
+			}
+			return nil
+		},
+	})
+	out := onward(traced, q.path, q.calling(a.route.Model.UID), a.call.id)
 	if a.route.Local {
 		out.Close = true
 	} else {
 		out.Header.Set(headerModel, a.route.Model.UID)
 		out.Header.Set(headerKey, a.call.keyID)
 	}
+	k.set("a connection was made", limits.Dial)
+	over := a.call.waits()
 	resp, err := roundTrip(a.route.Client, out)
+	over()
 	if err != nil {
-		return a.broken(ctx, err, nil)
+		return nil, a.broken(ctx, err, nil)
 	}
-	defer resp.Body.Close()
-
-	if !a.route.Local && resp.Header.Get(headerRefusal) != "" {
-		no := readHopRefusal(resp, a.who())
-		// Where all are busy the client waits better than this peer does.
-		no.answered = no.reason == scheduler.Busy
-		return no
+	resp.Body = a.call.waited(resp.Body)
+	if !a.route.Local {
+		if queued, err := strconv.ParseFloat(resp.Header.Get(headerQueue), 64); err == nil && queued >= 0 && queued < 1e9 {
+			a.call.queue = time.Duration(queued * float64(time.Millisecond))
+		}
 	}
-	if resp.StatusCode != http.StatusOK {
-		return a.engineError(resp)
-	}
+	var no *refusal
 	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	switch {
-	case kind == "text/event-stream" && req.stream:
-		return a.passStream(ctx, k, resp, req.model, ans)
-	case kind == "application/json" && !req.stream:
-		return a.passWhole(ctx, resp, req.model, ans)
+	case !a.route.Local && resp.Header.Get(headerRefusal) != "":
+		no = readHopRefusal(resp, a.who())
+		// Where all are busy the client waits better than this peer does.
+		no.answered = no.reason == scheduler.Busy
+	case resp.StatusCode != http.StatusOK:
+		no = a.engineError(resp)
+	case kind != want:
+		no = a.answer(a.failed(nil, "%s answered with %q, which is not what was asked for", a.who(), clip(kind, 60)))
+	default:
+		first()
+		return resp, nil
 	}
-	return a.answer(a.failed(nil, "%s answered with %q, which is not what was asked for", a.who(), clip(kind, 60)))
+	resp.Body.Close()
+	return nil, no
 }
 
 // passStream passes a stream on event by event.
-func (a *attempt) passStream(ctx context.Context, k *clock, resp *http.Response, model string, ans *answer) *refusal {
+func (a *attempt) passStream(ctx context.Context, k *clock, resp *http.Response, ans *answer) *refusal {
+	q, c := a.request, a.call
 	events := newEventReader(resp.Body, maxEvent)
+	says := q.reply(c, a.shown)
+	ans.speak(says)
+	c.hold.drop() // what an attempt before this one kept
+	t := tally{answers: q.answers}
+	began := false
+	var ev chunk
 	for {
-		ev, err := events.next()
+		next, err := events.next()
 		if err != nil {
 			return a.broken(ctx, err, resp)
 		}
-		switch {
-		case ev.data == nil:
-			// A comment keeps the engine's connection alive; the client has
-			// comments of the door's own.
+		switch string(next.data) {
+		case "": // A comment keeps the engine's connection alive; the client has some of the door's own.
 			continue
-		case string(ev.data) == endOfStream:
-			if !a.delivered {
+		case "null": // llama-server sends it between the answers to several prompts.
+			continue
+		case endOfStream:
+			if !began {
 				return a.failed(nil, "%s ended an answer before it began", a.who())
 			}
-			k.stop()
-			if err := ans.event(dataEvent([]byte(endOfStream)), a); err != nil {
-				return a.lost(err)
+			k.pause()
+			if no := a.finish(says, t.sum(), ans); no != nil {
+				return no
 			}
 			// What is left is the end of the body; read, it leaves the
 			// connection fit for the next request.
@@ -171,94 +242,123 @@ func (a *attempt) passStream(ctx context.Context, k *clock, resp *http.Response,
 			io.Copy(io.Discard, io.LimitReader(resp.Body, 4<<10))
 			return nil
 		}
-		out, err := outlineOf(ev.data)
+		ev.data = next.data
+		if err := outlineInto(&ev.out, ev.data); err != nil {
+			return a.failed(fmt.Errorf("event %d: %w", c.events+1, err), "%s sent bytes that are no event", a.who())
+		}
+		if e := ev.value("error"); len(e) > 0 && string(e) != "null" {
+			return a.late(a.engineRefusal(0, e))
+		}
+		if t.note(&ev) {
+			u := t.sum()
+			c.prompt, c.answer, c.cached = u.Prompt, u.Completion, u.Cached
+			c.ticket.Used(u.Prompt, u.Completion)
+		}
+		if ev.out.get("prompt_progress").found() {
+			if !q.progress {
+				continue
+			}
+		} else if !began {
+			began = true
+			c.token = time.Since(c.began)
+		}
+		k.pause()
+		out, err := says.event(&ev)
 		if err != nil {
-			return a.failed(fmt.Errorf("event %d: %w", a.call.events+1, err), "%s sent bytes that are no event", a.who())
+			if no := heldTooMuch(err); no != nil {
+				return a.late(no)
+			}
+			return a.failed(fmt.Errorf("event %d: %w", c.events+1, err), "%s sent an event that is not what was asked for", a.who())
 		}
-		if out.err.found() && string(out.err.of(ev.data)) != "null" {
-			return a.late(a.engineRefusal(0, out.err.of(ev.data)))
+		if len(out) > 0 {
+			if err := ans.event(out); err != nil {
+				return a.lost(err)
+			}
+			a.delivered = true
+			c.events++
 		}
-		raw := ev.raw
-		if renamed := renamed(ev.data, out, model); renamed != nil {
-			raw = dataEvent(renamed)
+		if began {
+			k.set("the next token came", a.door.opt.Deadlines.BetweenTokens)
+		} else {
+			k.set("the first token came", a.door.opt.Deadlines.FirstToken)
 		}
-		k.stop()
-		if err := ans.event(raw, a); err != nil {
-			return a.lost(err)
-		}
-		a.delivered = true
-		a.call.events++
-		k.set("the next token came", a.door.opt.Deadlines.BetweenTokens)
 	}
 }
 
-// renamed is an answer's JSON with the model called what the client called it,
-// or nil where it is already.
-func renamed(data []byte, out outline, model string) []byte {
-	if !out.model.found() || data[out.model.start] != '"' || unquote(out.model.of(data)) == model {
-		return nil
+// finish sends what an answer ends with.
+func (a *attempt) finish(says reply, u usage, ans *answer) *refusal {
+	out, err := says.end(u)
+	switch {
+	case err != nil && heldTooMuch(err) != nil:
+		return a.late(heldTooMuch(err))
+	case err != nil:
+		return a.failed(err, "%s ended an answer before its end", a.who())
+	case a.request.stream:
+		err = ans.event(out)
+	default:
+		err = ans.whole(out)
 	}
-	return replace(data, out.model, model)
-}
-
-// passWhole passes an unstreamed answer on once it is there in full, or, where
-// it is larger than may be held, as it comes.
-func (a *attempt) passWhole(ctx context.Context, resp *http.Response, model string, ans *answer) *refusal {
-	buf := &buffer{held: a.door.held}
-	defer buf.drop()
-	for {
-		if len(buf.b) == cap(buf.b) && !buf.more(1) {
-			return a.passLarge(ctx, resp, buf, ans)
-		}
-		n, err := resp.Body.Read(buf.b[len(buf.b):cap(buf.b)])
-		buf.b = buf.b[:len(buf.b)+n]
-		if err == io.EOF && resp.Trailer.Get(headerBroken) == "" {
-			break
-		}
-		if err != nil {
-			return a.broken(ctx, err, resp)
-		}
-	}
-	out, err := outlineOf(buf.b)
 	if err != nil {
-		return a.failed(fmt.Errorf("answer of %d bytes: %w", len(buf.b), err), "%s sent bytes that are no answer", a.who())
-	}
-	body := buf.b
-	if renamed := renamed(body, out, model); renamed != nil {
-		body = renamed
-	}
-	if err := ans.whole(http.StatusOK, "application/json; charset=utf-8", body, a); err != nil {
 		return a.lost(err)
 	}
 	return nil
 }
 
-// passLarge gives up holding an answer back: what is there goes out, then the
-// rest as it comes. If it breaks, so does the client's connection.
-func (a *attempt) passLarge(ctx context.Context, resp *http.Response, buf *buffer, ans *answer) *refusal {
-	ans.mu.Lock()
-	ans.open(http.StatusOK, "application/json; charset=utf-8", resp.ContentLength, a)
-	ans.mu.Unlock()
-	a.delivered = true
-	if err := ans.part(buf.b); err != nil {
-		return a.lost(err)
+// wholeOf asks the replica for an answer that is not streamed, and reads all of it.
+func (a *attempt) wholeOf(ctx context.Context, k *clock, q *request) ([]byte, *refusal) {
+	resp, no := a.send(ctx, k, q, "application/json")
+	if no != nil {
+		return nil, no
 	}
-	chunk := make([]byte, 32<<10)
+	defer resp.Body.Close()
+	buf := a.call.hold
+	buf.drop()
 	for {
-		n, err := resp.Body.Read(chunk)
-		if n > 0 {
-			if err := ans.part(chunk[:n]); err != nil {
-				return a.lost(err)
-			}
+		if len(buf.b) == cap(buf.b) && !buf.more(1) {
+			return nil, busyBodies()
 		}
+		n, err := resp.Body.Read(buf.b[len(buf.b):cap(buf.b)])
+		buf.b = buf.b[:len(buf.b)+n]
 		if err == io.EOF && resp.Trailer.Get(headerBroken) == "" {
-			return nil
+			k.pause()
+			return buf.b, nil
 		}
 		if err != nil {
-			a.call.aborted = true
-			return a.broken(ctx, err, resp)
+			return nil, a.broken(ctx, err, resp)
 		}
+		k.set("the rest of the answer came", a.door.opt.Deadlines.BetweenTokens)
 	}
+}
+
+// passWhole renders an engine's whole answer and sends it.
+func (a *attempt) passWhole(q *request, body []byte, ans *answer) *refusal {
+	c := a.call
+	var ev chunk
+	ev.data = body
+	if err := outlineInto(&ev.out, body); err != nil {
+		return a.answer(a.failed(fmt.Errorf("answer of %d bytes: %w", len(body), err), "%s sent bytes that are no answer", a.who()))
+	}
+	if u := ev.value("usage"); len(u) > 0 && u[0] == '{' {
+		c.prompt, _ = numberAt(u, `"prompt_tokens":`)
+		c.ticket.Used(c.prompt, 0)
+	}
+	c.token = time.Since(c.began)
+	out, err := q.whole(c, a.shown, body)
+	switch {
+	case errors.Is(err, errTooMuch):
+		return busyBodies()
+	case err != nil:
+		var own *refusal
+		if errors.As(err, &own) { // the request's fault, as the answer shows
+			a.turnedDown = true
+			return own
+		}
+		return a.answer(a.failed(err, "%s sent an answer that is not what was asked for", a.who()))
+	}
+	if err := ans.whole(out); err != nil {
+		return a.lost(err)
+	}
+	return nil
 }
 
 // lost is a client that no longer takes its answer.
@@ -338,6 +438,8 @@ func (a *attempt) engineRefusal(status int, raw json.RawMessage) *refusal {
 		Code    any    `json:"code"`
 		Message string `json:"message"`
 		Type    string `json:"type"`
+		Tokens  int    `json:"n_prompt_tokens"`
+		Context int    `json:"n_ctx"`
 	}
 	if json.Unmarshal(raw, &e) != nil {
 		json.Unmarshal(raw, &e.Message) // some say it in a string
@@ -354,13 +456,16 @@ func (a *attempt) engineRefusal(status int, raw json.RawMessage) *refusal {
 	}
 	fault := func(why scheduler.Reason, as int) *refusal {
 		a.turnedDown = true
-		no := refuse(why, "%s", said)
-		no.status, no.retry = as, scheduler.RetryNever
+		no := refuse(why, "%s", plain(said))
+		no.status, no.retry, no.param = as, scheduler.RetryNever, paramOf(said)
 		return no
 	}
 	switch {
 	case e.Type == "exceed_context_size_error" || e.Message == "Context size has been exceeded.":
-		return fault(scheduler.ContextLength, http.StatusBadRequest)
+		a.turnedDown = true
+		no := tooLong(cmp.Or(e.Tokens, a.call.prompt), cmp.Or(e.Context, a.route.Model.Context))
+		no.retry = scheduler.RetryNever
+		return no
 	case status == http.StatusNotImplemented, status >= 500 && isRequestsFault(e.Message):
 		return fault(scheduler.InvalidRequest, http.StatusBadRequest)
 	case status == http.StatusServiceUnavailable:
@@ -392,7 +497,7 @@ func (a *attempt) answer(no *refusal) *refusal {
 // itself before it begins.
 func isRequestsFault(message string) bool {
 	for _, beginning := range []string{
-		"Failed to parse ", "Invalid base64 value", "Cannot use both json_schema and grammar", "Cannot specify grammar with tools",
+		"Field '", "Failed to parse ", "Invalid base64 value", "Cannot use both json_schema and grammar", "Cannot specify grammar with tools",
 		"Unknown reasoning format", "Multimodal data provided",
 	} {
 		if strings.HasPrefix(message, beginning) {
@@ -400,4 +505,32 @@ func isRequestsFault(message string) bool {
 		}
 	}
 	return strings.Contains(message, "[json.exception.") || strings.Contains(message, "input is not supported")
+}
+
+// paramOf is the field that an error of llama-server's names, or empty.
+func paramOf(message string) string {
+	for _, quote := range []string{"Field '", "'", "\""} {
+		rest, ok := strings.CutPrefix(message, quote)
+		if !ok {
+			continue
+		}
+		name, _, ok := strings.Cut(rest, quote[len(quote)-1:])
+		if ok && len(name) <= 60 && !strings.ContainsAny(name, " {}[]") {
+			return name
+		}
+	}
+	return ""
+}
+
+// plain is an error of llama-server's without the marks of its JSON library.
+func plain(message string) string {
+	before, rest, found := strings.Cut(message, "[json.exception.")
+	if !found {
+		return message
+	}
+	_, after, found := strings.Cut(rest, "] ")
+	if !found {
+		return message
+	}
+	return before + after
 }

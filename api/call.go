@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"net/http"
 	"time"
+
+	"relay/p2p/keys"
 )
 
 // Headers between doors. None of them is taken from a client.
@@ -23,6 +25,9 @@ const (
 	headerRequestID = "X-Request-Id"
 	headerPeer      = "X-Relay-Peer"
 	headerAttempts  = "X-Relay-Attempts"
+	headerPath      = "X-Relay-Path"
+	headerHardware  = "X-Relay-Hardware"
+	headerServed    = "X-Relay-Served-Model"
 )
 
 // statusGone stands in the log for a client that left before its answer.
@@ -30,37 +35,45 @@ const statusGone = 499
 
 // call is one request on its way through a door: what the access log will say.
 type call struct {
-	id      string
-	began   time.Time
-	method  string
-	route   string
-	from    string // hop: the peer that forwarded it
-	keyID   string
-	model   string        // as the client named it
-	served  string        // the name of the model that answers
-	path    string        // to the peer that serves
-	prompt  int           // tokens, as far as the engine has told
-	answer  int           // tokens
-	cached  int           // tokens of the prompt that were not computed anew
-	queue   time.Duration // at the peer that serves
-	token   time.Duration // until the first data event, or the whole answer
-	peer    string
-	tries   int
-	status  int
-	stream  bool
-	reason  string
-	cause   error
-	events  int // data events passed on
-	bytes   int64
-	routed  time.Duration // waiting for the scheduler
-	first   time.Duration // until the first byte of the answer
-	aborted bool          // the connection must be cut, for want of another way to say that the answer is not whole
+	id       string
+	began    time.Time
+	method   string
+	route    string
+	from     string // hop: the peer that forwarded it
+	grant    keys.Grant
+	keyID    string
+	model    string           // as the client named it
+	served   string           // the name of the model that answers
+	path     string           // to the peer that serves
+	prompt   int              // tokens, as far as the engine has told
+	answer   int              // tokens
+	cached   int              // tokens of the prompt that were not computed anew
+	queue    time.Duration    // at the peer that serves
+	token    time.Duration    // until the first data event, or the whole answer
+	shape    shape            // how it is refused
+	grab     func(n int) bool // whether n more bytes of its answer may be held
+	hold     *buffer          // counts them
+	ticket   keys.Ticket
+	peer     string
+	hardware string
+	tries    int
+	status   int
+	stream   bool
+	reason   string
+	cause    error
+	events   int // data events passed on
+	bytes    int64
+	routed   time.Duration // waiting for the scheduler
+	first    time.Duration // until the first byte of the answer
+	aborted  bool          // the connection must be cut, for want of another way to say that the answer is not whole
+	meter    meter         // for its account
 }
 
 // newCall begins one request. The client's own id is kept if it is fit to be
 // written into a log and sent on.
 func newCall(r *http.Request) *call {
-	c := &call{began: time.Now(), method: r.Method, id: r.Header.Get(headerRequestID)}
+	c := &call{began: time.Now(), method: r.Method, id: r.Header.Get(headerRequestID), shape: shapeOpenAI{}}
+	c.grab = func(n int) bool { return c.hold.count(n) }
 	if !saneID(c.id) {
 		var b [12]byte
 		rand.Read(b[:])
@@ -102,9 +115,16 @@ func (c *call) log(l *slog.Logger, kind string) {
 	add(c.from != "", slog.String("from", shortPeer(c.from)))
 	add(c.keyID != "", slog.String("key_id", c.keyID))
 	add(c.model != "", slog.String("model", clip(c.model, 100)))
+	add(c.served != "", slog.String("served", clip(c.served, 100)))
 	add(c.peer != "", slog.String("peer", shortPeer(c.peer)))
+	add(c.path != "", slog.String("path", c.path))
 	add(c.tries > 0, slog.Int("attempts", c.tries))
 	add(c.routed > 0, slog.Float64("route_ms", ms(c.routed)))
+	add(c.queue > 0, slog.Float64("queue_ms", ms(c.queue)))
+	add(c.token > 0, slog.Float64("token_ms", ms(c.token)))
+	add(c.prompt > 0, slog.Int("prompt_tokens", c.prompt))
+	add(c.answer > 0, slog.Int("completion_tokens", c.answer))
+	add(c.cached > 0, slog.Int("cached_tokens", c.cached))
 	add(c.first > 0, slog.Float64("first_ms", ms(c.first)))
 	add(c.stream, slog.Int("events", c.events))
 	add(c.bytes > 0, slog.Int64("bytes", c.bytes))

@@ -94,16 +94,16 @@ func (e *recorder) RoundTrip(r *http.Request) (*http.Response, error) {
 	defer e.mu.Unlock()
 	e.header, e.body, e.path = r.Header.Clone(), string(b), r.URL.Path
 	return &http.Response{
-		StatusCode: 200, Header: http.Header{"Content-Type": {"application/json"}, "X-Secret-Of-Engine": {"1"}},
-		Body: io.NopCloser(strings.NewReader(e.answer)), ContentLength: int64(len(e.answer)),
+		StatusCode: 200, Header: http.Header{"Content-Type": {"text/event-stream"}, "X-Secret-Of-Engine": {"1"}},
+		Body: io.NopCloser(strings.NewReader("data: " + e.answer + "\n\ndata: [DONE]\n\n")), ContentLength: -1,
 	}, nil
 }
 
-// The body goes through byte for byte but for the model's name; of the headers
-// nothing does.
-func TestBodyIsUntouched(t *testing.T) {
+// Values go on byte for byte, but for the model's name and what relay wants to know
+// beside the answer; of the headers nothing does.
+func TestValuesAreUntouched(t *testing.T) {
 	for _, where := range []string{"here", "elsewhere"} {
-		e := &recorder{answer: `{"choices":[], "model" : "x" ,"big":1e400}`}
+		e := &recorder{answer: `{"choices":[{"text":"a","index":0,"big":1e400,"finish_reason":null}], "model" : "x" ,"later":[1.50],"timings":{"prompt_n":1}}`}
 		p := newPeer(t, "one", sim.Options{}, nil)
 		serving := p
 		if where == "elsewhere" {
@@ -112,14 +112,17 @@ func TestBodyIsUntouched(t *testing.T) {
 			serving = all[0]
 		}
 		serving.client = e
-		const before, after = "{ \"z\":[1.50, 1e2,\t\"\\u00e9\\/\"], \"model\" :\t", " ,\"model2\":\"tiny\",\"messages\":[{\"model\":\"tiny\"}]}\r\n"
-		got := send(t, "POST", p.url+"/v1/completions?x=1", before+`"ti\u006ey"`+after,
+		got := send(t, "POST", p.url+"/v1/completions?x=1",
+			"{ \"prompt\":[1,\t2, 3], \"model\" :\t\"ti\\u006ey\" ,\"temperature\":1.50e0,\"stream\": true,\"stop\":[\"\\u00e9\\/\"],\"user\":\"me\",\"seed\":null,\"logit_bias\":{\"model\":\"tiny\"}}\r\n",
 			"X-Conversation-Id", "42", "X-Relay-Model", "other", "X-Relay-Key", "other", "Cookie", "a=b", "Origin", "", "X-Api-Key", "s")
-		if got.status != 200 || got.body != `{"choices":[], "model" : "tiny" ,"big":1e400}`+"" {
-			t.Fatalf("%s: %v", where, got)
-		}
-		if want := before + `"` + testUID + `"` + after; e.body != want {
+		want := `{"model":"` + testUID + `","prompt":[1,` + "\t" + `2, 3],"temperature":1.50e0,"stop":["\u00e9\/"],"logit_bias":{"model":"tiny"}` +
+			`,"stream":true,"stream_options":{"include_usage":true},"timings_per_token":true,"return_progress":true}`
+		if e.body != want {
 			t.Errorf("%s: the engine got\n%q, want\n%q", where, e.body, want)
+		}
+		const answer = `data: {"choices":[{"text":"a","index":0,"big":1e400,"finish_reason":null}],"model" : "tiny","later":[1.50]}` + "\n\ndata: [DONE]\n\n"
+		if got.status != 200 || got.body != answer {
+			t.Fatalf("%s: %v", where, got)
 		}
 		if e.path != "/v1/completions" {
 			t.Errorf("path %q", e.path)
@@ -286,7 +289,7 @@ func TestCutRequests(t *testing.T) {
 			t.Errorf("stream %v: %v", stream, got)
 		}
 	}
-	cut(4)
+	cut(8)
 	got := send(t, "POST", entrance.url+"/v1/chat/completions", chatBody(testModel, true))
 	a := readAnswer(t, got.body)
 	if a.events == 0 || a.done || a.err == nil || a.err.Code != string(scheduler.PeerGone) || !strings.Contains(a.err.Message, "may not serve any more") {
@@ -305,7 +308,7 @@ func TestCutRequests(t *testing.T) {
 func TestWaitingRequestsOutliveAReplica(t *testing.T) {
 	const waiting = 20
 	entrance, serving := newMesh(t, []sim.Options{{Slots: 2, Faults: []sim.Fault{{Kind: sim.FaultStall}}}}, nil)
-	replies := make(chan reply, waiting)
+	replies := make(chan received, waiting)
 	for i := range waiting {
 		go func() {
 			replies <- send(t, "POST", entrance.url+"/v1/chat/completions", chatBody(testModel, i%2 == 0))
@@ -386,7 +389,7 @@ func TestBrokenMidStream(t *testing.T) {
 
 // stream asks for a streamed chat, calls between after so many events, and reads
 // the rest.
-func stream(t *testing.T, url string, events int, between func()) reply {
+func stream(t *testing.T, url string, events int, between func()) received {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
@@ -405,10 +408,10 @@ func stream(t *testing.T, url string, events int, between func()) reply {
 		}
 		ev, err := reader.next()
 		if err == io.EOF {
-			return reply{resp.StatusCode, resp.Header, body.String(), nil}
+			return received{resp.StatusCode, resp.Header, body.String(), nil}
 		}
 		if err != nil {
-			return reply{resp.StatusCode, resp.Header, body.String(), err}
+			return received{resp.StatusCode, resp.Header, body.String(), err}
 		}
 		body.Write(ev.raw)
 	}
@@ -651,11 +654,11 @@ func TestEngineTurnsDown(t *testing.T) {
 	for _, c := range []struct {
 		body, code, says string
 	}{
-		{`{"model":"tiny","messages":[{"role":"user","content":"` + long + `"}]}`, "context_length_exceeded", "exceeds the available context size"},
-		{`{"model":"tiny","stream":true,"messages":[{"role":"user","content":"` + long + `"}]}`, "context_length_exceeded", "exceeds"},
-		{`{"model":"tiny"}`, "invalid_request", "'messages' is required"},
+		{`{"model":"tiny","messages":[{"role":"user","content":"` + long + `"}]}`, "context_length_exceeded", "maximum context length is 32 tokens. However, your messages resulted in "},
+		{`{"model":"tiny","stream":true,"messages":[{"role":"user","content":"` + long + `"}]}`, "context_length_exceeded", "maximum context length is 32 tokens"},
+		{`{"model":"tiny","messages":[{"role":"user"}]}`, "invalid_request", "must contain 'content'"},
 		{`{"model":"tiny","messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"data:image/png;base64,AA=="}}]}]}`, "invalid_request", "image input is not supported"},
-		{`{"model":"tiny","messages":[{"role":"user","content":"a"}],"max_tokens":"x"}`, "invalid_request", "max_tokens"},
+		{`{"model":"tiny","messages":[{"role":"user","content":"a"}],"temperature":"x"}`, "invalid_request", "Field 'temperature': type must be number"},
 	} {
 		got := send(t, "POST", entrance.url+"/v1/chat/completions", c.body)
 		a := readAnswer(t, got.body)
@@ -718,7 +721,7 @@ func TestEngineErrors(t *testing.T) {
 			return &http.Response{StatusCode: 200, Header: http.Header{"Content-Type": {"text/event-stream"}}, Body: io.NopCloser(strings.NewReader(body)), ContentLength: -1}, nil
 		})
 		got := send(t, "POST", p.url+"/v1/chat/completions", chatBody(testModel, true))
-		if a := readAnswer(t, got.body); got.status != want || a.err == nil || !strings.Contains(a.err.Message, message) {
+		if a := readAnswer(t, got.body); got.status != want || a.err == nil || !strings.Contains(a.err.Message, map[int]string{502: message, 400: "maximum context length"}[want]) {
 			t.Errorf("%s: %v", message, got)
 		}
 	}
@@ -817,25 +820,22 @@ func TestPreferWait(t *testing.T) {
 	}
 }
 
-// Answers that are too large to hold go through as they come, and a cut one is
-// cut.
+// An answer that is too large to be held is refused, and a cut one is no answer.
 func TestLargeAnswers(t *testing.T) {
-	answer := `{"model":"x","choices":[{"text":"` + strings.Repeat("y", 200<<10) + `"}]}`
+	event := `data: {"choices":[{"text":"` + strings.Repeat("y", 20<<10) + `","index":0,"finish_reason":null}]}` + "\n\n"
 	for _, cut := range []bool{false, true} {
-		p := newPeer(t, "one", sim.Options{}, func(o *DoorOptions) { o.MaxHeld = 64 << 10 })
+		p := newPeer(t, "one", sim.Options{}, func(o *DoorOptions) { o.MaxHeld = 64 << 10; o.Attempts = 1 })
 		p.client = roundTripFunc(func(r *http.Request) (*http.Response, error) {
-			var body io.Reader = strings.NewReader(answer)
+			var body io.Reader = strings.NewReader(strings.Repeat(event, 10) + "data: [DONE]\n\n")
 			if cut {
-				body = io.MultiReader(io.LimitReader(body, 150<<10), brokenReader{})
+				body = io.MultiReader(io.LimitReader(body, 30<<10), brokenReader{})
 			}
-			return &http.Response{StatusCode: 200, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(body), ContentLength: int64(len(answer))}, nil
+			return &http.Response{StatusCode: 200, Header: http.Header{"Content-Type": {"text/event-stream"}}, Body: io.NopCloser(body), ContentLength: -1}, nil
 		})
 		got := send(t, "POST", p.url+"/v1/completions", `{"model":"tiny","prompt":"x"}`)
-		if !cut && (got.status != 200 || got.body != answer) {
-			t.Errorf("%d bytes, %v", len(got.body), got.err)
-		}
-		if cut && got.err == nil {
-			t.Errorf("an answer of %d bytes passes for whole", len(got.body))
+		a := readAnswer(t, got.body)
+		if want := map[bool]string{false: "busy", true: "engine_failed"}[cut]; a.err == nil || a.err.Code != want {
+			t.Errorf("cut %v: %v", cut, got)
 		}
 		p.stopDoor()
 		if held := p.door.held.used.Load(); held != 0 {
@@ -864,9 +864,7 @@ func TestManyAtOnce(t *testing.T) {
 		}()
 	}
 	wg.Wait()
-	if st := serving[0].engine.State(); st.Active != 0 || st.Waiting != 0 || st.Finished != 60 {
-		t.Errorf("%+v", st)
-	}
+	await(t, serving[0].engine, func(st sim.State) bool { return st.Active == 0 && st.Waiting == 0 && st.Finished == 60 })
 	entrance.stopDoor()
 	if held := entrance.door.held.used.Load(); held != 0 {
 		t.Errorf("%d bytes are held for ever", held)
@@ -892,11 +890,19 @@ func FuzzRefusals(f *testing.F) {
 				t.Fatalf("%+v, %+v", no, shown)
 			}
 			var e struct{ Error *apiError }
-			if err := json.Unmarshal(no.body(), &e); err != nil || e.Error == nil || e.Error.Code == "" {
-				t.Fatalf("%q: %v", no.body(), err)
+			body := shapeOpenAI{}.body(no, "id")
+			if err := json.Unmarshal(body, &e); err != nil || e.Error == nil || e.Error.Code == "" {
+				t.Fatalf("%q: %v", body, err)
 			}
-			if len(no.body()) > 64<<10 || strings.Count(string(no.event()), "\n") != 2 {
-				t.Fatalf("%d bytes: %.100q", len(no.body()), no.event())
+			if event := string((shapeOpenAI{}).event(no, "id")); len(body) > 64<<10 || strings.Count(event, "\n") != 2 {
+				t.Fatalf("%d bytes: %.100q", len(body), event)
+			}
+			var other struct {
+				Type  string
+				Error struct{ Type, Message string }
+			}
+			if err := json.Unmarshal((shapeAnthropic{}).body(no, "id"), &other); err != nil || other.Type != "error" || other.Error.Type == "" {
+				t.Fatalf("%+v: %v", other, err)
 			}
 		}
 	})

@@ -13,6 +13,7 @@ import (
 
 	"github.com/libp2p/go-libp2p/core/peer"
 
+	"relay/api/metrics"
 	"relay/p2p"
 	"relay/p2p/membership"
 	"relay/p2p/record"
@@ -77,11 +78,16 @@ type Control struct {
 	MeshID    membership.MeshID
 	Scheduler ControlScheduler
 	Version   string
-	// Door is the URL of this peer's /v1, KeysText says how it is secured.
-	Door     string
-	KeysText func() string
+	// Door is the URL of this peer's /v1, Keys what opens it.
+	Door string
+	Keys ControlKeys
 	// Lend is what this machine's owner lends.
 	Lend scheduler.Lend
+	// Audit has the requests that this peer's door answered, KeyName the name of a key of
+	// the mesh, and Metrics what this peer counts.
+	Audit   ControlAudit
+	KeyName func(id string) string
+	Metrics *metrics.Metrics
 	// DemoPath writes the demo model to disk and says where.
 	DemoPath func() (string, error)
 	// Join leaves the mesh that this machine is alone in, for that of the invite.
@@ -231,6 +237,8 @@ func (c *Control) Handler() http.Handler {
 	c.routeSettings(mux)
 	c.routeModels(mux)
 	c.routeActs(mux)
+	c.routeKeys(mux)
+	c.routeAudit(mux)
 	mux.HandleFunc("POST /v0/join", atOnce(c, c.join))
 	mux.HandleFunc("POST /v0/down", atOnce(c, func(*http.Request) (struct{}, error) {
 		c.Down()

@@ -59,6 +59,7 @@ func (c *Control) PeerHandler() http.Handler {
 		from, _ := p2p.RemotePeer(r.Context())
 		return struct{}{}, c.Scheduler.TakeIn(from, list)
 	}))
+	c.routePeerAudit(mux)
 	return http.MaxBytesHandler(mux, maxControlBody)
 }
 

@@ -17,6 +17,8 @@ type Door struct {
 	opt   DoorOptions
 	guard *guard
 	held  *held
+	// clients and hops are the requests under way.
+	clients, hops crowd
 }
 
 // NewDoor checks the options.
@@ -25,7 +27,8 @@ func NewDoor(opt DoorOptions) (*Door, error) {
 		return nil, err
 	}
 	opt = opt.withDefaults()
-	return &Door{opt: opt, guard: newGuard(opt.Listen), held: &held{max: opt.MaxHeld}}, nil
+	most := int64(opt.MaxRequests)
+	return &Door{opt: opt, guard: newGuard(opt.Listen), held: &held{max: opt.MaxHeld}, clients: crowd{max: most}, hops: crowd{max: most}}, nil
 }
 
 // route is one path of the entrance.
@@ -36,31 +39,65 @@ type route struct {
 	serve func(w http.ResponseWriter, r *http.Request, c *call)
 }
 
-// lookup finds the route of a path. There is no cleaning and no redirect of
-// paths: a redirect is HTML.
-func (d *Door) lookup(path string) (name string, rt route, ok bool) {
+// find finds the route of a path at the entrance. There is no cleaning and no redirect
+// of paths: a redirect is HTML.
+func (d *Door) find(path string) (name string, rt route, ok bool) {
 	switch path {
 	case "/healthz":
 		return path, route{http.MethodGet, true, d.healthz}, true
 	case "/readyz":
 		return path, route{http.MethodGet, true, d.readyz}, true
+	case "/metrics":
+		return path, route{http.MethodGet, false, d.showMetrics}, true
+	case "/metrics/targets":
+		return path, route{http.MethodGet, false, d.listTargets}, true
 	case "/v1/models":
 		return path, route{http.MethodGet, false, d.listModels}, true
-	case "/v1/chat/completions", "/v1/completions":
-		return path, route{http.MethodPost, false, d.completions}, true
+	case "/v1/chat/completions":
+		return path, asks(d.ask(chatDialect)), true
+	case "/v1/completions":
+		return path, asks(d.ask(textDialect)), true
+	case "/v1/responses":
+		return path, asks(d.ask(responsesDialect)), true
+	case "/v1/messages":
+		return path, asks(d.ask(messagesDialect)), true
+	case "/v1/messages/count_tokens":
+		return path, asks(d.ask(countDialect)), true
+	case "/v1/embeddings":
+		return path, asks(d.ask(embeddingsDialect)), true
+	case "/v1/rerank":
+		return path, asks(d.ask(rerankDialect)), true
+	case "/v1/tokenize":
+		return path, asks(d.ask(tokenizeDialect)), true
+	case "/v1/detokenize":
+		return path, asks(d.ask(detokenizeDialect)), true
 	}
 	if id, found := strings.CutPrefix(path, "/v1/models/"); found && id != "" {
 		return "/v1/models/{id}", route{http.MethodGet, false, d.showModel}, true
 	}
+	if id, found := strings.CutPrefix(path, peerMetrics); found && id != "" {
+		return peerMetrics + "{id}", route{http.MethodGet, false, d.showPeerMetrics}, true
+	}
 	return "", route{}, false
 }
 
+// asks is a route that a body is posted to.
+func asks(serve func(http.ResponseWriter, *http.Request, *call)) route {
+	return route{http.MethodPost, false, serve}
+}
+
+// lookup finds a route of the engine's that requests are forwarded to.
+func (d *Door) lookup(path string) (name string, rt route, ok bool) {
+	return path, route{method: http.MethodPost}, forwarded(path)
+}
+
 // shownRoutes is what a 404 says there is.
-const shownRoutes = "GET /v1/models, GET /v1/models/{id}, POST /v1/chat/completions, POST /v1/completions"
+const shownRoutes = "GET /v1/models, GET /v1/models/{id}, POST /v1/chat/completions, /v1/completions, /v1/responses, /v1/messages, /v1/messages/count_tokens, " +
+	"/v1/embeddings, /v1/rerank, /v1/tokenize, /v1/detokenize"
 
 // Handler is the entrance for clients.
 func (d *Door) Handler() http.Handler {
-	return d.calls("request", func(w http.ResponseWriter, r *http.Request, c *call) {
+	return d.calls(kindRequest, func(w http.ResponseWriter, r *http.Request, c *call) {
 		if no := d.guard.check(r); no != nil {
 			d.refuse(w, c, no)
 			return
@@ -69,7 +106,7 @@ func (d *Door) Handler() http.Handler {
 			d.refuse(w, c, refuse(scheduler.HopRefused, "this request was already forwarded by a relay door, and comes back to one: requests go from the entrance to the peer that serves, no further"))
 			return
 		}
-		name, rt, ok := d.lookup(r.URL.Path)
+		name, rt, ok := d.find(r.URL.Path)
 		if !ok {
 			d.refuse(w, c, refuse(scheduler.RouteNotFound, "there is no %s %s here; there is: %s", clip(r.Method, 20), clip(r.URL.Path, 100), shownRoutes))
 			return
@@ -81,23 +118,36 @@ func (d *Door) Handler() http.Handler {
 			return
 		}
 		if !rt.open {
-			id, no := d.authorize(r)
+			grant, no := d.authorize(r)
 			if no != nil {
 				d.refuse(w, c, no)
 				return
 			}
-			c.keyID = id
+			c.grant, c.keyID = grant, grant.ID
+			if !d.clients.enter() {
+				d.refuse(w, c, busyCrowd())
+				return
+			}
+			defer d.clients.leave()
 		}
 		rt.serve(w, r, c)
 	})
 }
+
+// Kinds of calls, as the log names them.
+const (
+	kindRequest = "request" // of a client
+	kindHop     = "hop"     // of another peer's door
+)
 
 // calls wraps what serves one request: its id, its log line, and an answer even
 // when relay itself fails.
 func (d *Door) calls(kind string, serve func(http.ResponseWriter, *http.Request, *call)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c := newCall(r)
+		c.shape = shapeFor(r)
 		w.Header().Set(headerRequestID, c.id)
+		c.shape.header(w.Header(), c.id)
 		w.Header().Set("Cache-Control", "no-store")
 		if t := d.opt.Deadlines.ReadHeader; t > 0 && r.Body != http.NoBody {
 			// For a body that nobody asks for: net/http reads some of it before
@@ -117,6 +167,9 @@ func (d *Door) calls(kind string, serve func(http.ResponseWriter, *http.Request,
 				}
 			}
 			c.log(d.opt.Log, kind)
+			if kind == kindRequest {
+				d.account(c)
+			}
 			if c.aborted {
 				panic(http.ErrAbortHandler)
 			}
@@ -133,13 +186,8 @@ func isAbort(p any) bool {
 // refuse answers with a refusal and notes it.
 func (d *Door) refuse(w http.ResponseWriter, c *call, no *refusal) {
 	c.refused(no)
-	if c.tries > 0 {
-		w.Header().Set(headerAttempts, fmt.Sprint(c.tries))
-		if c.peer != "" {
-			w.Header().Set(headerPeer, c.peer)
-		}
-	}
-	no.write(w)
+	c.mark(w.Header())
+	no.write(w, c.shape, c.id)
 }
 
 // countingWriter notes what goes out.

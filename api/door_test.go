@@ -90,7 +90,6 @@ func TestErrorBodies(t *testing.T) {
 		{"no route, root", "GET", p, "/", "", nil},
 		{"no route, two slashes", "GET", p, "//v1/models", "", nil},
 		{"no route, slash behind", "GET", p, "/v1/models/", "", nil},
-		{"not made yet", "POST", p, "/v1/embeddings", "{}", nil},
 		{"wrong method", "GET", p, chat, "", nil},
 		{"wrong method, models", "DELETE", p, models + "/tiny", "", nil},
 		{"wrong method, health", "POST", p, "/healthz", "", nil},
@@ -99,10 +98,10 @@ func TestErrorBodies(t *testing.T) {
 		{"cross-site post", "POST", p, chat, "{}", []string{"Sec-Fetch-Site", "cross-site"}},
 		{"foreign origin", "POST", p, chat, "{}", []string{"Origin", "https://evil.example"}},
 		{"unknown model", "POST", p, chat, `{"model":"nosuch","messages":[]}`, nil},
-		{"unknown model, none there", "POST", empty, chat, `{"model":"nosuch"}`, nil},
-		{"unknown model, many there", "POST", many, chat, `{"model":"nosuch"}`, nil},
+		{"unknown model, none there", "POST", empty, chat, `{"model":"nosuch","messages":[]}`, nil},
+		{"unknown model, many there", "POST", many, chat, `{"model":"nosuch","messages":[]}`, nil},
 		{"unknown model, shown", "GET", p, models + "/no/such", "", nil},
-		{"unknown model, markup", "POST", p, chat, `{"model":"<b>\u0000\n"}`, nil},
+		{"unknown model, markup", "POST", p, chat, `{"model":"<b>\u0000\n","messages":[]}`, nil},
 		{"empty", "POST", p, chat, "", nil},
 		{"not json", "POST", p, chat, "hello", nil},
 		{"json with more behind", "POST", p, chat, `{"model":"tiny"}{}`, nil},
@@ -205,17 +204,17 @@ func TestGuard(t *testing.T) {
 func TestModels(t *testing.T) {
 	p := newPeer(t, "one", sim.Options{}, nil)
 	p.sched.models = []scheduler.ServedModel{
-		{UID: "u3", Name: "zeta", Created: 3}, {UID: "u1", Name: "org/alpha", Context: 8192, Created: 1}, {UID: "u2", Name: "zeta~u2xx", Created: 2},
+		{UID: "u3", Name: "zeta", Created: 3, Kind: "embed", Aliases: []string{"z"}}, {UID: "u1", Name: "org/alpha", Context: 8192, Created: 1}, {UID: "u2", Name: "zeta~u2xx", Created: 2},
 	}
 	got := send(t, "GET", p.url+"/v1/models", "")
 	const want = `{"object":"list","data":[` +
-		`{"id":"org/alpha","object":"model","created":1,"owned_by":"relay","uid":"u1","context_length":8192},` +
-		`{"id":"zeta","object":"model","created":3,"owned_by":"relay","uid":"u3"},` +
-		`{"id":"zeta~u2xx","object":"model","created":2,"owned_by":"relay","uid":"u2"}]}` + "\n"
+		`{"id":"org/alpha","object":"model","created":1,"owned_by":"relay","uid":"u1","kind":"chat","context_length":8192,"max_output_tokens":8192},` +
+		`{"id":"zeta","object":"model","created":3,"owned_by":"relay","uid":"u3","aliases":["z"],"kind":"embed","tools":false,"images":false},` +
+		`{"id":"zeta~u2xx","object":"model","created":2,"owned_by":"relay","uid":"u2","kind":"chat"}]}` + "\n"
 	if got.status != 200 || got.body != want {
 		t.Error(got)
 	}
-	for asked, id := range map[string]string{"zeta": "zeta", "org/alpha": "org/alpha", "org%2Falpha": "org/alpha", "u1": "org/alpha"} {
+	for asked, id := range map[string]string{"zeta": "zeta", "org/alpha": "org/alpha", "org%2Falpha": "org/alpha", "u1": "org/alpha", "z": "zeta"} {
 		if got := send(t, "GET", p.url+"/v1/models/"+asked, ""); got.status != 200 || !strings.HasPrefix(got.body, `{"id":"`+id+`"`) {
 			t.Errorf("%s: %v", asked, got)
 		}
@@ -293,7 +292,7 @@ func TestAccessLog(t *testing.T) {
 		}
 	}
 	check("request find-me", map[string]any{
-		"method": "POST", "route": "/v1/chat/completions", "status": 200, "key_id": "testkey0", "model": "tiny", "peer": "peer1", "attempts": 2, "events": 7, "level": "INFO",
+		"method": "POST", "route": "/v1/chat/completions", "status": 200, "key_id": "testkey0", "model": "tiny", "peer": "peer1", "served": "tiny", "attempts": 2, "events": 7, "level": "INFO", "completion_tokens": 5,
 	})
 	if l := lines["request find-me"]; l["total_ms"].(float64) <= 0 || l["first_ms"].(float64) <= 0 {
 		t.Errorf("%v", l)
@@ -371,15 +370,15 @@ func TestBodiesAreBoundedTogether(t *testing.T) {
 	p := newPeer(t, "one", sim.Options{Slots: 8, Faults: []sim.Fault{{Kind: sim.FaultStall}}}, func(o *DoorOptions) { o.MaxHeld = 1 << 20 })
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	body := `{"model":"tiny","x":"` + strings.Repeat("y", 300<<10) + `","messages":[{"role":"user","content":"a"}]}`
-	var got []chan reply
+	body := `{"model":"tiny","user":"` + strings.Repeat("y", 300<<10) + `","messages":[{"role":"user","content":"a"}]}`
+	var got []chan received
 	for range 4 {
-		c := make(chan reply, 1)
+		c := make(chan received, 1)
 		got = append(got, c)
 		go func() { c <- sendCtx(ctx, t, "POST", p.url+"/v1/chat/completions", body) }()
 	}
 	await(t, p.engine, func(st sim.State) bool { return st.Active >= 1 })
-	full := func() reply {
+	full := func() received {
 		for {
 			select {
 			case r := <-got[0]:

@@ -47,6 +47,15 @@ func (b *buffer) more(n int) bool {
 	return true
 }
 
+// count counts n bytes that somebody else keeps, and reports whether they may be kept.
+func (b *buffer) count(n int) bool {
+	if !b.held.grab(int64(n)) {
+		return false
+	}
+	b.size += int64(n)
+	return true
+}
+
 // drop gives the bytes back. It may be called twice.
 func (b *buffer) drop() {
 	b.held.release(b.size)

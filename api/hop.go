@@ -7,10 +7,15 @@ import (
 	"io"
 	"net/http"
 	"slices"
+	"strconv"
 	"time"
 
 	"relay/scheduler"
 )
+
+// headerQueue says, on a hop's answer, for how many milliseconds the request
+// waited at the peer that answers before it was handed to the engine or refused.
+const headerQueue = "X-Relay-Queue-Ms"
 
 // hopRefusal is how a peer's door tells another's why it does not serve.
 type hopRefusal struct {
@@ -57,7 +62,8 @@ func readHopRefusal(resp *http.Response, who string) *refusal {
 
 // HopHandler serves what other peers' doors forward. It must only be reachable
 // by members: the peer that asks is taken from DoorOptions.HopPeer. What comes
-// here is never forwarded again.
+// here is never forwarded again. A request that is taken is answered at once with
+// an interim 102, before its body is read and before it waits for its turn.
 func (d *Door) HopHandler() http.Handler {
 	return d.calls("hop", d.hop)
 }
@@ -86,6 +92,14 @@ func (d *Door) hop(w http.ResponseWriter, r *http.Request, c *call) {
 		d.refuseHop(w, c, invalid("", "the forwarded request does not say which model it is for"))
 		return
 	}
+	if !d.hops.enter() {
+		d.refuseHop(w, c, busyCrowd())
+		return
+	}
+	defer d.hops.leave()
+	// The entrance learns at once that somebody is there: how long the engine may
+	// take is another question, with another deadline.
+	w.WriteHeader(http.StatusProcessing)
 	buf, no := d.readBody(w, r)
 	defer buf.drop()
 	if no != nil {
@@ -95,6 +109,7 @@ func (d *Door) hop(w http.ResponseWriter, r *http.Request, c *call) {
 	began := time.Now()
 	lease, err := d.opt.Scheduler.Serve(r.Context(), uid)
 	c.routed = time.Since(began)
+	w.Header().Set(headerQueue, strconv.FormatFloat(ms(c.routed), 'f', -1, 64))
 	if err != nil {
 		if r.Context().Err() != nil {
 			c.gone(r.Context())

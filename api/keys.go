@@ -4,36 +4,47 @@ import (
 	"net/http"
 	"strings"
 
+	"relay/p2p/keys"
 	"relay/scheduler"
 )
 
-// authorize finds the key that a request came with.
-func (d *Door) authorize(r *http.Request) (id string, no *refusal) {
+// authorize finds what the key that a request came with may do. A door without keys
+// says so: nobody could guess it.
+func (d *Door) authorize(r *http.Request) (g keys.Grant, no *refusal) {
 	const how = "set RELAY_API_KEY on this peer and start it again, or use the mesh's default key, shown where the mesh was founded"
-	secret, given := bearer(r)
-	if !given {
-		if !d.opt.Keys.Any() {
-			return "", refuse(scheduler.MissingKey, "no key opens this door yet: %s", how)
-		}
-		return "", refuse(scheduler.MissingKey, "this door needs a key: send it as \"Authorization: Bearer rk-…\"")
-	}
-	id, ok := d.opt.Keys.Check(secret)
+	secret, given := secretOf(r)
 	switch {
-	case ok:
-		return id, nil
-	case !d.opt.Keys.Any():
-		return "", refuse(scheduler.InvalidKey, "no key opens this door yet: %s", how)
+	case !given && !d.opt.Keys.Any():
+		return g, refuse(scheduler.MissingKey, "no key opens this door yet: %s", how)
+	case !given:
+		return g, refuse(scheduler.MissingKey, "this door needs a key: send it as \"Authorization: Bearer rk-…\" or as \"x-api-key: rk-…\"")
 	}
-	return "", refuse(scheduler.InvalidKey, "the key is unknown, was taken back or has expired; an admin can list keys and make one")
+	g, err := d.opt.Keys.Check(secret)
+	switch {
+	case err == nil:
+		return g, nil
+	case !d.opt.Keys.Any():
+		return g, refuse(scheduler.InvalidKey, "no key opens this door yet: %s", how)
+	}
+	no = refuse(scheduler.InvalidKey, "%s", err)
+	no.cause = err
+	return g, no
 }
 
-// bearer is the secret of the one Authorization header.
-func bearer(r *http.Request) (secret string, given bool) {
-	values := r.Header.Values("Authorization")
+// secretOf is the secret of the one Authorization header, or of the one x-api-key header
+// that Anthropic's clients send.
+func secretOf(r *http.Request) (secret string, given bool) {
+	if values := r.Header.Values("Authorization"); len(values) > 0 {
+		if len(values) != 1 {
+			return "", false
+		}
+		scheme, secret, ok := strings.Cut(values[0], " ")
+		secret = strings.TrimSpace(secret)
+		return secret, ok && strings.EqualFold(scheme, "Bearer") && secret != ""
+	}
+	values := r.Header.Values("X-Api-Key")
 	if len(values) != 1 {
 		return "", false
 	}
-	scheme, secret, ok := strings.Cut(values[0], " ")
-	secret = strings.TrimSpace(secret)
-	return secret, ok && strings.EqualFold(scheme, "Bearer") && secret != ""
+	return strings.TrimSpace(values[0]), strings.TrimSpace(values[0]) != ""
 }

@@ -16,7 +16,7 @@ import (
 	"relay/scheduler"
 )
 
-const hopProtocol = "/relay/http/1"
+const hopProtocol = "/relay/http/2"
 
 func newHost(t testing.TB, transport string) host.Host {
 	t.Helper()
@@ -35,16 +35,18 @@ func hopOver(t testing.TB, from, to host.Host, entrance, serving *testPeer) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	// As p2p does it.
+	var protocols http.Protocols
+	protocols.SetUnencryptedHTTP2(true)
+	server := &http.Server{Handler: serving.door.HopHandler(), Protocols: &protocols, ConnContext: func(ctx context.Context, c net.Conn) context.Context {
+		return context.WithValue(ctx, fromKey{}, c.RemoteAddr().String())
+	}}
 	run(t, func(ctx context.Context) error {
-		err := Serve(ctx, l, serving.door.HopHandler(), ServeOptions{Deadlines: serving.door.opt.Deadlines, ConnContext: func(ctx context.Context, c net.Conn) context.Context {
-			return context.WithValue(ctx, fromKey{}, c.RemoteAddr().String())
-		}})
-		if ctx.Err() == nil {
-			return nil // the host was closed, as a killed peer's is
-		}
-		return err
+		context.AfterFunc(ctx, func() { server.Close() })
+		server.Serve(l) // until then, or until the host is closed, as a killed peer's is
+		return nil
 	})
-	transport := &http.Transport{MaxIdleConnsPerHost: 16, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+	transport := &http.Transport{Protocols: &protocols, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return gostream.Dial(ctx, from, to.ID(), hopProtocol)
 	}}
 	t.Cleanup(transport.CloseIdleConnections)

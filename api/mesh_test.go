@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"relay/llama/sim"
+	"relay/p2p/keys"
 	"relay/scheduler"
 )
 
@@ -29,8 +30,11 @@ const (
 // testKeys opens the door to one secret; empty means that there is no key.
 type testKeys string
 
-func (k testKeys) Check(secret string) (string, bool) {
-	return "testkey0", k != "" && secret == string(k)
+func (k testKeys) Check(secret string) (keys.Grant, error) {
+	if k == "" || secret != string(k) {
+		return keys.Grant{}, scheduler.Errorf(scheduler.InvalidKey, "the key is unknown, was taken back or has expired; an admin can list keys and make one")
+	}
+	return keys.Grant{ID: "testkey0", Name: "test"}, nil
 }
 func (k testKeys) Any() bool { return k != "" }
 
@@ -68,6 +72,8 @@ type testScheduler struct {
 	over chan struct{}
 	// routeErr answers every Route, serveErr every Serve, where they are set.
 	routeErr, serveErr error
+	// failing answers the Route of models, by uid.
+	failing map[string]error
 	asked              [][]string
 	models             []scheduler.ServedModel
 	patience           []time.Duration
@@ -94,6 +100,9 @@ func (s *testScheduler) Route(ctx context.Context, model string, tried []string)
 		s.patience = append(s.patience, 0)
 	}
 	err := s.routeErr
+	if err == nil {
+		err = s.failing[model]
+	}
 	s.mu.Unlock()
 	if err != nil {
 		return scheduler.Route{}, err
@@ -341,24 +350,26 @@ func newMesh(t testing.TB, engines []sim.Options, change func(*DoorOptions)) (en
 	return entrance, serving
 }
 
-type reply struct {
+type received struct {
 	status int
 	header http.Header
 	body   string
 	err    error
 }
 
-func (r reply) String() string { return fmt.Sprintf("%d %v %q %v", r.status, r.header, r.body, r.err) }
+func (r received) String() string {
+	return fmt.Sprintf("%d %v %q %v", r.status, r.header, r.body, r.err)
+}
 
 // send asks a door; the key is sent along.
-func send(t *testing.T, method, url, body string, header ...string) reply {
+func send(t *testing.T, method, url, body string, header ...string) received {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	return sendCtx(ctx, t, method, url, body, header...)
 }
 
-func sendCtx(ctx context.Context, t *testing.T, method, url, body string, header ...string) reply {
+func sendCtx(ctx context.Context, t *testing.T, method, url, body string, header ...string) received {
 	t.Helper()
 	r, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
 	if err != nil {
@@ -376,11 +387,11 @@ func sendCtx(ctx context.Context, t *testing.T, method, url, body string, header
 	}
 	resp, err := http.DefaultTransport.RoundTrip(r)
 	if err != nil {
-		return reply{err: err}
+		return received{err: err}
 	}
 	defer resp.Body.Close()
 	b, err := io.ReadAll(resp.Body)
-	return reply{resp.StatusCode, resp.Header, string(b), err}
+	return received{resp.StatusCode, resp.Header, string(b), err}
 }
 
 const chatRest = `,"messages":[{"role":"user","content":"hello"}],"max_tokens":12,"temperature":0,"ignore_eos":true`
@@ -481,4 +492,12 @@ func (l *logged) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.b.String()
+}
+
+// param is the field that the error names.
+func (e *apiError) param() string {
+	if e == nil || e.Param == nil {
+		return ""
+	}
+	return *e.Param
 }

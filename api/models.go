@@ -1,10 +1,12 @@
 package api
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	"relay/scheduler"
 )
@@ -15,14 +17,60 @@ type modelShape struct {
 	Object  string `json:"object"`
 	Created int64  `json:"created"`
 	OwnedBy string `json:"owned_by"`
+	capabilities
+}
+
+// capabilities are what is not in OpenAI's shape, nor in Anthropic's.
+type capabilities struct {
 	// UID names the model even when its name is given to another one.
 	UID string `json:"uid"`
-	// ContextLength is in tokens; it is left out while unknown.
+	// Aliases are the further names that mean it.
+	Aliases []string `json:"aliases,omitempty"`
+	// Kind is chat, embed or rerank.
+	Kind string `json:"kind"`
+	// Tools and Images are left out while unknown.
+	Tools  *bool `json:"tools,omitempty"`
+	Images *bool `json:"images,omitempty"`
+	// ContextLength, and the longest answer, which shares it with the prompt, are in
+	// tokens; they are left out while unknown.
 	ContextLength int `json:"context_length,omitempty"`
+	MaxOutput     int `json:"max_output_tokens,omitempty"`
+}
+
+func capabilitiesOf(m scheduler.ServedModel) capabilities {
+	c := capabilities{UID: m.UID, Aliases: m.Aliases, Kind: cmp.Or(m.Kind, kindChat), ContextLength: m.Context}
+	if c.Kind == kindChat {
+		c.MaxOutput = m.Context
+	}
+	if !m.Unknown && m.Kind != "" {
+		c.Tools, c.Images = &m.Tools, &m.Images
+	}
+	return c
 }
 
 func shapeOf(m scheduler.ServedModel) modelShape {
-	return modelShape{ID: m.Name, Object: "model", Created: m.Created, OwnedBy: "relay", UID: m.UID, ContextLength: m.Context}
+	return modelShape{m.Name, "model", m.Created, "relay", capabilitiesOf(m)}
+}
+
+// anthropicModel is a model in Anthropic's shape.
+type anthropicModel struct {
+	Type        string `json:"type"`
+	ID          string `json:"id"`
+	DisplayName string `json:"display_name"`
+	CreatedAt   string `json:"created_at"`
+	MaxInput    int    `json:"max_input_tokens,omitempty"`
+	MaxTokens   int    `json:"max_tokens,omitempty"`
+	capabilities
+}
+
+func anthropicShapeOf(m scheduler.ServedModel) anthropicModel {
+	c := capabilitiesOf(m)
+	return anthropicModel{"model", m.Name, m.Name, time.Unix(m.Created, 0).UTC().Format(time.RFC3339), c.ContextLength, c.MaxOutput, c}
+}
+
+// modelsFor lists what a call may ask for, by name.
+func (d *Door) modelsFor(c *call) []scheduler.ServedModel {
+	return slices.DeleteFunc(d.models(), func(m scheduler.ServedModel) bool { return !c.grant.May(m.Name) })
 }
 
 // models lists what may be asked for, by name.
@@ -37,9 +85,34 @@ func (d *Door) models() []scheduler.ServedModel {
 	return all
 }
 
-func (d *Door) listModels(w http.ResponseWriter, _ *http.Request, _ *call) {
+// resolve finds the model that a name, uid or alias means now.
+func (d *Door) resolve(name string) (scheduler.ServedModel, bool) {
+	if s, ok := d.opt.Scheduler.(interface {
+		Resolve(name string) (scheduler.ServedModel, bool)
+	}); ok {
+		return s.Resolve(name)
+	}
+	models := d.models()
+	for _, means := range []func(scheduler.ServedModel) bool{
+		func(m scheduler.ServedModel) bool { return m.Name == name },
+		func(m scheduler.ServedModel) bool { return m.UID == name },
+		func(m scheduler.ServedModel) bool { return slices.Contains(m.Aliases, name) },
+	} {
+		if i := slices.IndexFunc(models, means); i >= 0 {
+			return models[i], true
+		}
+	}
+	return scheduler.ServedModel{}, false
+}
+
+func (d *Door) listModels(w http.ResponseWriter, r *http.Request, c *call) {
+	models := d.modelsFor(c)
+	if _, ok := c.shape.(shapeAnthropic); ok {
+		d.listAnthropic(w, r, c, models)
+		return
+	}
 	list := []modelShape{}
-	for _, m := range d.models() {
+	for _, m := range models {
 		list = append(list, shapeOf(m))
 	}
 	writeJSON(w, http.StatusOK, encodeJSON(struct {
@@ -48,22 +121,58 @@ func (d *Door) listModels(w http.ResponseWriter, _ *http.Request, _ *call) {
 	}{"list", list}))
 }
 
+// listAnthropic lists models in Anthropic's shape, which has pages.
+func (d *Door) listAnthropic(w http.ResponseWriter, r *http.Request, c *call, models []scheduler.ServedModel) {
+	query, limit := r.URL.Query(), 20
+	if v := query.Get("limit"); v != "" {
+		n, ok := whole([]byte(v))
+		if !ok || n < 1 || n > 1000 {
+			d.refuse(w, c, invalid("limit", "limit must be a whole number from 1 to 1000"))
+			return
+		}
+		limit = n
+	}
+	at := func(id string) int {
+		return slices.IndexFunc(models, func(m scheduler.ServedModel) bool { return m.Name == id })
+	}
+	start, end := 0, len(models)
+	if id := query.Get("after_id"); id != "" {
+		start = at(id) + 1
+	}
+	if id := query.Get("before_id"); id != "" {
+		if i := at(id); i >= 0 {
+			end = max(i, start)
+			start = max(start, end-limit)
+		}
+	}
+	page := struct {
+		Data    []anthropicModel `json:"data"`
+		HasMore bool             `json:"has_more"`
+		FirstID *string          `json:"first_id"`
+		LastID  *string          `json:"last_id"`
+	}{Data: []anthropicModel{}, HasMore: end-start > limit}
+	for _, m := range models[start:min(end, start+limit)] {
+		page.Data = append(page.Data, anthropicShapeOf(m))
+	}
+	if n := len(page.Data); n > 0 {
+		page.FirstID, page.LastID = &page.Data[0].ID, &page.Data[n-1].ID
+	}
+	writeJSON(w, http.StatusOK, encodeJSON(page))
+}
+
 func (d *Door) showModel(w http.ResponseWriter, r *http.Request, c *call) {
 	asked := strings.TrimPrefix(r.URL.Path, "/v1/models/")
 	c.model = asked
-	models := d.models()
-	for _, by := range []func(scheduler.ServedModel) string{
-		func(m scheduler.ServedModel) string { return m.Name },
-		func(m scheduler.ServedModel) string { return m.UID },
-	} {
-		for _, m := range models {
-			if by(m) == asked {
-				writeJSON(w, http.StatusOK, encodeJSON(shapeOf(m)))
-				return
-			}
-		}
+	m, found := d.resolve(asked)
+	if !found || !c.grant.May(m.Name) {
+		d.refuse(w, c, unknownModel(asked, d.modelsFor(c)))
+		return
 	}
-	d.refuse(w, c, unknownModel(asked, models))
+	if _, ok := c.shape.(shapeAnthropic); ok {
+		writeJSON(w, http.StatusOK, encodeJSON(anthropicShapeOf(m)))
+		return
+	}
+	writeJSON(w, http.StatusOK, encodeJSON(shapeOf(m)))
 }
 
 // unknownModel says what there is instead, as far as a sentence can hold it.

@@ -7,7 +7,10 @@ import (
 	"net"
 	"time"
 
+	"relay/api/metrics"
+	"relay/p2p/keys"
 	"relay/scheduler"
+	"relay/store/audit"
 )
 
 // Scheduler is what the door asks of the scheduler.
@@ -26,13 +29,21 @@ type Scheduler interface {
 	Serve(ctx context.Context, uid string) (scheduler.Lease, error)
 }
 
-// Keys says whether a bearer secret opens this door.
+// Keys says what a secret that a request came with may do.
 type Keys interface {
-	// Check returns the key's id for a secret that is good. It compares in
-	// constant time.
-	Check(secret string) (id string, ok bool)
+	// Check finds the key of a secret. Its error has a reason and is shown: the secret is
+	// unknown, or its key has expired or was taken back. It compares in constant time.
+	Check(secret string) (keys.Grant, error)
 	// Any reports whether there is a key at all that opens this door.
 	Any() bool
+}
+
+// Quota bounds what keys may use, over the whole mesh.
+type Quota interface {
+	// Admit counts one more request of a key, or refuses it with a reason and with the
+	// time after which it may be asked again. Standing is right in both cases. A ticket is
+	// there exactly where there is no error, and must be ended by Done.
+	Admit(g keys.Grant) (keys.Ticket, keys.Standing, error)
 }
 
 // DoorOptions are what a door is made of. Scheduler and Keys are needed; the
@@ -40,6 +51,13 @@ type Keys interface {
 type DoorOptions struct {
 	Scheduler Scheduler
 	Keys      Keys
+	// Quota bounds what keys may use; nil bounds nothing.
+	Quota Quota
+	// Audit is given the row of every request of a client that is over, from the
+	// goroutine that served it; it must not wait. nil keeps none.
+	Audit func(audit.Row)
+	// Self is this peer's id, for the rows.
+	Self string
 	// Listen is the address that clients reach the door at, "host:port". When
 	// its host is loopback the door refuses foreign Hosts and cross-site posts.
 	// Empty counts as loopback.
@@ -51,11 +69,19 @@ type DoorOptions struct {
 	// the request's context; empty means that there is none, and the request is
 	// refused. Without it the hop handler refuses everything.
 	HopPeer func(ctx context.Context) (peer string)
+	// Metrics may be nil: then nobody sees what is counted. Scraped is where those of other
+	// peers come from.
+	Metrics *metrics.Metrics
+	Scraped Scraped
 	// MaxBody is the largest request body in bytes; 0 means 32 MiB.
 	MaxBody int64
 	// MaxHeld bounds the bytes of request bodies and unstreamed answers that
 	// are held in memory at one time, all requests together; 0 means 512 MiB.
 	MaxHeld int64
+	// MaxRequests bounds the requests that are served at one time, those of clients and
+	// those that other peers forward each for itself; one more is refused as busy. 0
+	// means 2048.
+	MaxRequests int
 	// Attempts is how many replicas a request may be tried on before its first
 	// data event, 1 to 10; 0 means 3.
 	Attempts int
@@ -68,6 +94,12 @@ type DoorOptions struct {
 // Deadlines bound the door's waits. In each, 0 means the default and a negative
 // value means no bound.
 type Deadlines struct {
+	// Dial is for reaching the replica; default 5 s.
+	Dial time.Duration
+	// Headers is for the first sign of the peer that serves that it works on a request:
+	// the interim answer 102 of its door, or the answer itself; default 15 s. It does not
+	// count for this peer's own engine, which says nothing until its first token.
+	Headers time.Duration
 	// ReadHeader is for a request's header; default 10 s.
 	ReadHeader time.Duration
 	// ReadBody is for a request's body; default 2 min.
@@ -84,8 +116,7 @@ type Deadlines struct {
 	// BetweenTokens is between two data events of a stream; default 5 min
 	// (engines hold text back while they parse a tool call).
 	BetweenTokens time.Duration
-	// Total is for one attempt at an unstreamed answer, of which nothing is
-	// seen until it is whole; default 1 h.
+	// Total is for the whole of one attempt; default 1 h.
 	Total time.Duration
 	// Write is for a client to take what is sent to it; default 1 min.
 	Write time.Duration
@@ -111,6 +142,8 @@ func (d Deadlines) withDefaults() Deadlines {
 			*v = 0 // from here on: no bound
 		}
 	}
+	set(&d.Dial, 5*time.Second)
+	set(&d.Headers, 15*time.Second)
 	set(&d.ReadHeader, 10*time.Second)
 	set(&d.ReadBody, 2*time.Minute)
 	set(&d.Idle, 3*time.Minute)
@@ -132,6 +165,9 @@ func (o DoorOptions) withDefaults() DoorOptions {
 	if o.MaxHeld == 0 {
 		o.MaxHeld = 512 << 20
 	}
+	if o.MaxRequests == 0 {
+		o.MaxRequests = 2048
+	}
 	if o.Attempts == 0 {
 		o.Attempts = 3
 	}
@@ -143,6 +179,9 @@ func (o DoorOptions) withDefaults() DoorOptions {
 	}
 	if o.HopPeer == nil {
 		o.HopPeer = func(context.Context) string { return "" }
+	}
+	if o.Metrics == nil {
+		o.Metrics = metrics.New(metrics.Options{})
 	}
 	o.Deadlines = o.Deadlines.withDefaults()
 	return o
@@ -159,6 +198,8 @@ func (o DoorOptions) Validate() error {
 		return fmt.Errorf("max body: %d bytes is less than none", o.MaxBody)
 	case o.MaxHeld < 0:
 		return fmt.Errorf("max held: %d bytes is less than none", o.MaxHeld)
+	case o.MaxRequests < 0:
+		return fmt.Errorf("max requests: %d is less than none", o.MaxRequests)
 	case o.Attempts < 0 || o.Attempts > 10:
 		return fmt.Errorf("attempts: %d is not from 1 to 10", o.Attempts)
 	}

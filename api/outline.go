@@ -18,16 +18,46 @@ type span struct{ start, end int }
 func (s span) of(b []byte) []byte { return b[s.start:s.end] }
 func (s span) found() bool        { return s.end > 0 }
 
-// outline is what the door knows of a JSON object: where a few of its top-level
-// values lie. Everything else passes through unread.
+// member is one of the values of a JSON object, with its name.
+type member struct {
+	// key is the name, unquoted; it may lie in the body.
+	key []byte
+	// all is from the name's quote to the value's end.
+	all, value span
+}
+
+// outline is what the door knows of a JSON object: where its top-level values lie, and
+// of a chat's messages what their parts are. Everything else passes through unread.
 type outline struct {
-	model  span // with its quotes, if it is a string
-	stream span
-	err    span // "error", of answers
+	members []member
+	// twice is the first name that is there more than once; it is found in requests only.
+	twice string
+	parts parts
+}
+
+// get is where the value of a name lies, the last one's of several.
+func (o *outline) get(key string) span {
+	for i := len(o.members) - 1; i >= 0; i-- {
+		if string(o.members[i].key) == key {
+			return o.members[i].value
+		}
+	}
+	return span{}
+}
+
+// parts are what the messages of a chat hold beside text.
+type parts struct {
 	// remote is the first media reference that is not in the body itself.
 	remote string
-	// twice is the first of the keys above that is there more than once.
-	twice string
+	// strange is the first type of a part that no engine reads.
+	strange string
+	// images and audio say that there are such parts.
+	images, audio bool
+	// old is the first member of a message that OpenAI has given up or that relay does
+	// not know how to pass on.
+	old string
+	// refusals are the changes that make texts of the refusals among the parts.
+	refusals []edit
 }
 
 var (
@@ -35,31 +65,58 @@ var (
 	errNotObject = errors.New("JSON, but not an object")
 	errTooDeep   = errors.New("nested too deep")
 	errNotUTF8   = errors.New("not UTF-8")
+	errTooMany   = errors.New("too many members")
 )
 
 // outlineOf checks that b is one JSON object, whole and valid, in UTF-8, and
 // finds the values that the door must know. The engine reads the last of a
-// repeated key, others the first: a repeated key is reported, not chosen from.
+// repeated name, others the first: a repeated name is reported, not chosen from.
 func outlineOf(b []byte) (outline, error) {
-	if !utf8.Valid(b) {
-		return outline{}, errNotUTF8
-	}
-	s := scanner{b: b}
-	s.space()
-	if s.i < len(b) && b[s.i] != '{' {
-		if err := s.value(0, placeOther); err != nil {
-			return outline{}, err
+	s := scanner{b: b, deep: true}
+	err := s.whole()
+	for i, m := range s.out.members {
+		for _, before := range s.out.members[:i] {
+			if s.out.twice == "" && string(before.key) == string(m.key) {
+				s.out.twice = string(m.key)
+			}
 		}
-		return outline{}, errNotObject
+	}
+	return s.out, err
+}
+
+// maxMembers bounds the members of one object that the door looks into.
+const maxMembers = 256
+
+// outlineInto is outlineOf for an engine's event: it looks at the top level alone, and
+// uses o's memory again.
+func outlineInto(o *outline, b []byte) error {
+	s := scanner{b: b}
+	s.out.members = o.members[:0]
+	err := s.whole()
+	*o = s.out
+	return err
+}
+
+// whole scans what must be one object.
+func (s *scanner) whole() error {
+	if !utf8.Valid(s.b) {
+		return errNotUTF8
+	}
+	s.space()
+	if s.i < len(s.b) && s.b[s.i] != '{' {
+		if err := s.value(0, placeOther); err != nil {
+			return err
+		}
+		return errNotObject
 	}
 	if err := s.value(0, placeRoot); err != nil {
-		return outline{}, err
+		return err
 	}
 	s.space()
-	if s.i != len(b) {
-		return outline{}, errNotJSON
+	if s.i != len(s.b) {
+		return errNotJSON
 	}
-	return s.out, nil
+	return nil
 }
 
 // place is where in a request a value lies, as far as the door cares.
@@ -77,16 +134,25 @@ const (
 )
 
 // child is the place of the value under a key.
-func (p place) child(key string) place {
-	switch {
-	case p == placeRoot && key == "messages":
-		return placeMessages
-	case p == placeMessage && key == "content":
-		return placeContent
-	case p == placePart && (key == "image_url" || key == "input_audio" || key == "input_video" || key == "video_url" || key == "audio_url"):
-		return placeMedia
-	case p == placeMedia && (key == "url" || key == "data"):
-		return placeURL
+func (p place) child(key []byte) place {
+	switch p {
+	case placeRoot:
+		if string(key) == "messages" {
+			return placeMessages
+		}
+	case placeMessage:
+		if string(key) == "content" {
+			return placeContent
+		}
+	case placePart:
+		switch string(key) {
+		case "image_url", "input_audio", "input_video", "video_url", "audio_url":
+			return placeMedia
+		}
+	case placeMedia:
+		if string(key) == "url" || string(key) == "data" {
+			return placeURL
+		}
 	}
 	return placeOther
 }
@@ -107,6 +173,8 @@ type scanner struct {
 	b   []byte
 	i   int
 	out outline
+	// deep: what messages hold is looked at.
+	deep bool
 }
 
 func (s *scanner) space() {
@@ -145,9 +213,9 @@ func (s *scanner) value(depth int, at place) error {
 		return s.list(depth, at)
 	case c == '"':
 		v, err := s.str()
-		if err == nil && (at == placeURL || at == placeMedia) && s.out.remote == "" {
+		if err == nil && (at == placeURL || at == placeMedia) && s.out.parts.remote == "" {
 			if text := beginning(v.of(s.b)); isRemote(text) {
-				s.out.remote = text
+				s.out.parts.remote = text
 			}
 		}
 		return err
@@ -168,6 +236,7 @@ func (s *scanner) object(depth int, at place) error {
 	if s.take('}') {
 		return nil
 	}
+	var p part
 	for {
 		s.space()
 		if s.i == len(s.b) || s.b[s.i] != '"' {
@@ -182,43 +251,95 @@ func (s *scanner) object(depth int, at place) error {
 		}
 		s.space()
 		start := s.i
-		var key string
+		var key []byte
 		if at != placeOther {
-			key = unquote(k.of(s.b))
+			key = unquoteBytes(k.of(s.b))
 		}
-		if err := s.value(depth+1, at.child(key)); err != nil {
+		inside := at.child(key)
+		if !s.deep {
+			inside = placeOther
+		}
+		if err := s.value(depth+1, inside); err != nil {
 			return err
 		}
-		if at == placeRoot {
-			s.note(key, span{start, s.i})
+		switch v := (span{start, s.i}); at {
+		case placeRoot:
+			if len(s.out.members) == maxMembers {
+				return errTooMany
+			}
+			s.out.members = append(s.out.members, member{key, span{k.start, s.i}, v})
+		case placeMessage:
+			s.message(key, v)
+		case placePart:
+			p.note(s.b, k, key, v)
 		}
 		if s.take(',') {
 			continue
 		}
 		if s.take('}') {
+			if at == placePart {
+				s.part(p)
+			}
 			return nil
 		}
 		return errNotJSON
 	}
 }
 
-// note keeps the top-level values that the door wants.
-func (s *scanner) note(key string, v span) {
-	var at *span
-	switch key {
-	case "model":
-		at = &s.out.model
-	case "stream":
-		at = &s.out.stream
-	case "error":
-		at = &s.out.err
+// message notes a member of a message.
+func (s *scanner) message(key []byte, v span) {
+	switch string(key) {
+	case "function_call", "audio":
+		if s.out.parts.old == "" && string(v.of(s.b)) != "null" {
+			s.out.parts.old = string(key)
+		}
+	}
+}
+
+// part is one part of a message's content, as far as it was read.
+type part struct {
+	kind                   string
+	typed, refusal, spoken span // the type's value; the name and value of a refusal
+}
+
+func (p *part) note(b []byte, name span, key []byte, v span) {
+	switch string(key) {
+	case "type":
+		p.typed = v
+		p.kind = "?"
+		if b[v.start] == '"' && v.end-v.start < 64 {
+			p.kind = unquote(v.of(b))
+		}
+	case "refusal":
+		p.refusal, p.spoken = name, v
+	}
+}
+
+// part notes a part that is read to its end.
+func (s *scanner) part(p part) {
+	found := &s.out.parts
+	switch p.kind {
+	case "text":
+	case "image_url":
+		found.images = true
+	case "input_audio":
+		found.audio = true
+	case "input_video": // llama-server's own
+	case "refusal":
+		// The engine knows no such part; it is text that the model gave before.
+		if p.refusal.found() {
+			found.refusals = append(found.refusals, edit{p.typed, []byte(`"text"`)}, edit{p.refusal, []byte(`"text"`)})
+			return
+		}
+		fallthrough
 	default:
-		return
+		if found.strange == "" {
+			found.strange = p.kind
+			if p.kind == "" {
+				found.strange = "none"
+			}
+		}
 	}
-	if at.found() && s.out.twice == "" {
-		s.out.twice = key
-	}
-	*at = v
 }
 
 func (s *scanner) list(depth int, at place) error {
@@ -314,6 +435,14 @@ func (s *scanner) number() error {
 	return nil
 }
 
+// unquoteBytes is unquote without a copy where none is needed.
+func unquoteBytes(quoted []byte) []byte {
+	if bytes.IndexByte(quoted, '\\') < 0 {
+		return quoted[1 : len(quoted)-1]
+	}
+	return []byte(unquote(quoted))
+}
+
 // unquote reads a valid JSON string.
 func unquote(quoted []byte) string {
 	if bytes.IndexByte(quoted, '\\') < 0 {
@@ -344,14 +473,4 @@ func isRemote(ref string) bool {
 		return false
 	}
 	return strings.HasPrefix(ref, "http") || strings.Contains(ref, ":")
-}
-
-// replace is b with the value at s replaced by a JSON string; every other byte
-// stays as it was.
-func replace(b []byte, s span, text string) []byte {
-	quoted := encodeJSON(text)
-	out := make([]byte, 0, len(b)-(s.end-s.start)+len(quoted))
-	out = append(out, b[:s.start]...)
-	out = append(out, quoted...)
-	return append(out, b[s.end:]...)
 }

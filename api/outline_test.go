@@ -57,7 +57,7 @@ func TestOutline(t *testing.T) {
 		{in: `{"messages":[{"content":[{"image_url":{"u\u0072l":"\u0068ttp://x"}}]}]}`, remote: "http://x"},
 		{in: `{"messages":[{"content":[{"image_url":"http://x"}]}]}`, remote: "http://x"},
 		{in: `{"messages":[{"content":[{"input_audio":{"data":"http://x"}}]}]}`, remote: "http://x"},
-		{in: `{"messages":[],"messages":[{"content":[{"input_video":{"url":"http://x"}}]}]}`, remote: "http://x"},
+		{in: `{"messages":[],"messages":[{"content":[{"input_video":{"url":"http://x"}}]}]}`, remote: "http://x", twice: "messages"},
 	} {
 		out, err := outlineOf([]byte(c.in))
 		if !errors.Is(err, c.err) || err != nil && c.err == nil {
@@ -68,14 +68,15 @@ func TestOutline(t *testing.T) {
 			continue
 		}
 		got := func(s span) string { return string(s.of([]byte(c.in))) }
-		if got(out.model) != c.model || got(out.stream) != c.stream || out.twice != c.twice || out.remote != c.remote {
-			t.Errorf("%.80q: model %q, stream %q, twice %q, remote %q", c.in, got(out.model), got(out.stream), out.twice, out.remote)
+		model, stream := got(out.get("model")), got(out.get("stream"))
+		if model != c.model || stream != c.stream || out.twice != c.twice || out.parts.remote != c.remote {
+			t.Errorf("%.80q: model %q, stream %q, twice %q, remote %q", c.in, model, stream, out.twice, out.parts.remote)
 		}
 	}
 }
 
-// checkOutline holds the scanner to encoding/json, and the replacement to its
-// promise: that value, and no other byte.
+// checkOutline holds the scanner to encoding/json, and what is sent on to its promise:
+// the same values under the same names, but for the model's.
 func checkOutline(t interface {
 	Fatalf(string, ...any)
 	Helper()
@@ -85,52 +86,52 @@ func checkOutline(t interface {
 	valid := utf8.Valid(b) && json.Valid(b)
 	var object map[string]json.RawMessage
 	isObject := valid && json.Unmarshal(b, &object) == nil && object != nil
-	if errors.Is(err, errTooDeep) {
-		return // encoding/json goes deeper
+	if errors.Is(err, errTooDeep) || errors.Is(err, errTooMany) {
+		return // encoding/json goes deeper, and takes more
 	}
 	if (err == nil) != isObject {
 		t.Fatalf("%q: %v; encoding/json: valid %v, an object %v", b, err, valid, isObject)
 	}
+	var event outline
+	if second := outlineInto(&event, b); (second == nil) != (err == nil) || len(event.members) != len(out.members) {
+		t.Fatalf("%q: as a request %v, as an event %v", b, err, second)
+	}
 	if err != nil {
 		return
 	}
-	// encoding/json takes the last of a repeated key, as the scanner.
-	want, there := object["model"]
-	if there != out.model.found() || there && !bytes.Equal(bytes.TrimSpace(out.model.of(b)), want) {
-		t.Fatalf("%q: model %q, encoding/json says %q", b, out.model.of(b), want)
+	// encoding/json takes the last of a repeated name, as the scanner.
+	for key, want := range object {
+		if at := out.get(key); utf8.ValidString(key) && !strings.Contains(key, "\ufffd") && (!at.found() || !bytes.Equal(bytes.TrimSpace(at.of(b)), want)) {
+			t.Fatalf("%q: %q is %q, encoding/json says %q", b, key, at.of(b), want)
+		}
 	}
-	if !there || out.twice != "" {
+	if out.twice != "" {
 		return
 	}
-	renamed := replace(b, out.model, name)
-	if !bytes.HasPrefix(renamed, b[:out.model.start]) || !bytes.HasSuffix(renamed, b[out.model.end:]) {
-		t.Fatalf("%q became %q", b, renamed)
+	q := &request{body: b, members: out.members, edits: out.parts.refusals}
+	var sent []byte
+	for _, p := range q.calling(name) {
+		sent = append(sent, p...)
 	}
 	var after map[string]json.RawMessage
-	if err := json.Unmarshal(renamed, &after); err != nil {
-		t.Fatalf("%q became %q: %v", b, renamed, err)
+	if err := json.Unmarshal(sent, &after); err != nil {
+		t.Fatalf("%q became %q: %v", b, sent, err)
 	}
 	var got string
 	if err := json.Unmarshal(after["model"], &got); err != nil || got != strings.ToValidUTF8(name, "\ufffd") {
-		t.Fatalf("%q became %q: the model is %q, want %q", b, renamed, got, name)
+		t.Fatalf("%q became %q: the model is %q, want %q", b, sent, got, name)
 	}
-	if len(after) != len(object) {
-		t.Fatalf("%q became %q", b, renamed)
-	}
-	q := completionRequest{body: b, at: out.model}
-	var pieces []byte
-	for _, p := range q.calling(name) {
-		pieces = append(pieces, p...)
-	}
-	if !bytes.Equal(pieces, renamed) {
-		t.Fatalf("in pieces %q, whole %q", pieces, renamed)
+	for key, want := range object {
+		if key != "model" && len(q.edits) == 0 && !bytes.Equal(after[key], want) {
+			t.Fatalf("%q became %q: %q is another", b, sent, key)
+		}
 	}
 }
 
 func FuzzOutline(f *testing.F) {
 	for _, s := range []string{
 		`{"model":"a","stream":true,"messages":[{"role":"user","content":"x"}]}`, `{"model":"a","model":"b"}`, `{"model" : null }`,
-		`{"\u006dodel":{"a":[1,2.5e-3,"\ud83d\ude00"]}}`, `[]`, `{"a":"\ud800"}`, `{"model":1}x`, ` {} `, `{"":""}`, "{\"a\":\"\xff\"}", `nul`, `-0.0e+1`,
+		`{"messages":[{"content":[{"type":"refusal","refusal":"no"},{"refusal":"x","type":"refusal"}]}]}`, `{"\u006dodel":{"a":[1,2.5e-3,"\ud83d\ude00"]}}`, `[]`, `{"a":"\ud800"}`, `{"model":1}x`, ` {} `, `{"":""}`, "{\"a\":\"\xff\"}", `nul`, `-0.0e+1`,
 	} {
 		f.Add([]byte(s), "new name")
 	}

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"time"
 
+	"relay/p2p/keys"
 	"relay/scheduler"
 )
 
@@ -23,9 +24,14 @@ type refusal struct {
 	after  time.Duration
 	// param is the field of the request that is at fault, or empty.
 	param string
+	// tokens and context are the figures of an overflow of the context; 0 where they are
+	// not known.
+	tokens, context int
 	// answered says that a living engine or peer said this, so that it is what
 	// the client is told when there is no other replica to ask soon.
 	answered bool
+	// last says that the answer had begun, so that nobody else may give it.
+	last bool
 	// cause goes to the log only.
 	cause error
 }
@@ -61,7 +67,12 @@ func refusalOf(err error, reference string) *refusal {
 	}
 	if why := scheduler.ReasonOf(err); why != scheduler.Internal {
 		if _, known := verdictOf(why); known {
-			return &refusal{reason: why, message: err.Error(), cause: err}
+			no := &refusal{reason: why, message: err.Error(), cause: err}
+			var quota *keys.QuotaError
+			if errors.As(err, &quota) {
+				no.after = quota.After
+			}
+			return no
 		}
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
@@ -93,36 +104,45 @@ func (r *refusal) verdict() verdict {
 	return v
 }
 
-// body is the refusal in OpenAI's shape, without a newline at its end.
-func (r *refusal) body() []byte {
-	var param any
-	if r.param != "" {
-		param = r.param
-	}
-	type shape struct {
-		Message string `json:"message"`
-		Type    string `json:"type"`
-		Param   any    `json:"param"`
-		Code    string `json:"code"`
-	}
-	return encodeJSON(map[string]shape{"error": {r.message, r.verdict().kind, param, string(r.reason)}})
-}
-
-// event is the refusal as the event that ends a stream.
-func (r *refusal) event() []byte {
-	return append(append([]byte("data: "), r.body()...), "\n\n"...)
-}
-
-// write answers with the refusal. Nothing may have been written before.
-func (r *refusal) write(w http.ResponseWriter) {
+// write answers with the refusal in a client's shape. Nothing may have been written
+// before.
+func (r *refusal) write(w http.ResponseWriter, s shape, id string) {
 	v := r.verdict()
+	h := w.Header()
 	if v.after > 0 && (v.status == http.StatusServiceUnavailable || v.status == http.StatusTooManyRequests) {
-		w.Header().Set("Retry-After", seconds(v.after))
+		h.Set("Retry-After", seconds(v.after))
 	}
 	if v.status == http.StatusUnauthorized {
-		w.Header().Set("WWW-Authenticate", "Bearer")
+		h.Set("WWW-Authenticate", "Bearer")
 	}
-	writeJSON(w, v.status, r.body())
+	if v.retry == scheduler.RetryNever && sdkRetries(v.status) {
+		h.Set(headerShouldRetry, "false")
+	}
+	writeJSON(w, v.status, s.body(r, id))
+}
+
+// headerShouldRetry tells the SDKs of OpenAI and Anthropic what they would guess from the
+// status.
+const headerShouldRetry = "X-Should-Retry"
+
+// sdkRetries says whether those SDKs would ask again.
+func sdkRetries(status int) bool {
+	return status == http.StatusRequestTimeout || status == http.StatusConflict || status == http.StatusTooManyRequests || status >= 500
+}
+
+// tooLong is an overflow of the context in the words that clients look for.
+func tooLong(tokens, context int) *refusal {
+	text := fmt.Sprintf("This model's maximum context length is %d tokens. However, your messages resulted in %d tokens. Please reduce the length of the messages.", context, tokens)
+	if tokens <= context {
+		text = fmt.Sprintf("This model's maximum context length is %d tokens, which prompt and answer do not fit into together. Please reduce the length of the messages.", context)
+	}
+	no := refuse(scheduler.ContextLength, "%s", text)
+	no.param, no.tokens, no.context = "messages", tokens, context
+	return no
+}
+
+func tooLongAnthropic(tokens, context int) string {
+	return fmt.Sprintf("prompt is too long: %d tokens > %d maximum", tokens, context)
 }
 
 // seconds rounds up, as Retry-After counts in whole ones.

@@ -15,6 +15,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 
 	"relay/p2p"
+	"relay/p2p/keys"
 	"relay/p2p/membership"
 	"relay/p2p/record"
 	"relay/p2p/record/recordtest"
@@ -150,7 +151,7 @@ func newTown(t *testing.T) (*Control, *town) {
 		w.peers = append(w.peers, scheduler.PeerState{ID: townIDs[i], Name: name, Role: "member", Trust: "replicas", State: "alive", Self: i == 0,
 			Labels: map[string]string{}, LastSeen: &seen, Link: scheduler.LinkState{Path: "direct"}})
 	}
-	c := &Control{Mesh: w, Scheduler: w, Members: w, KeysText: func() string { return "" }, Leave: func(wipe bool) error {
+	c := &Control{Mesh: w, Scheduler: w, Members: w, Keys: noKeys{}, Leave: func(wipe bool) error {
 		w.left = append(w.left, wipe)
 		return nil
 	}}
@@ -339,3 +340,13 @@ func TestANameIsNotTakenForAnID(t *testing.T) {
 		}
 	}
 }
+
+// noKeys open nothing.
+type noKeys struct{}
+
+func (noKeys) Text() string                  { return "" }
+func (noKeys) Warning() string               { return "" }
+func (noKeys) Local() bool                   { return false }
+func (noKeys) Sum(string) keys.Used          { return keys.Used{} }
+func (noKeys) DefaultSecret() (string, bool) { return "", false }
+func (noKeys) KeepDefault(string) error      { return nil }

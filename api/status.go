@@ -76,7 +76,7 @@ const askPatience = time.Second
 // whether they are in step.
 func (c *Control) Status(ctx context.Context) Status {
 	s := Status{
-		Schema: 1, Self: c.Mesh.Self().String(), Version: c.Version, Door: c.Door, Keys: c.KeysText(),
+		Schema: 1, Self: c.Mesh.Self().String(), Version: c.Version, Door: c.Door, Keys: c.Keys.Text(),
 		Mesh:  MeshStatus{ID: string(c.MeshID), Name: c.meshName(), Admins: []string{}},
 		Peers: c.Scheduler.Peers(), Models: c.Scheduler.ModelStates(), Disk: c.Scheduler.DiskUse(), Decisions: c.Scheduler.Decisions(),
 		Lend:       &LendStatus{c.Lend.None, c.Lend.Bytes, c.Lend.Reserve, c.Lend.VRAMReserve},
@@ -102,6 +102,9 @@ func (c *Control) Status(ctx context.Context) Status {
 	}
 	for _, b := range c.Mesh.Blamed() {
 		s.Warnings = append(s.Warnings, blameText(c.Members.NameOf(b.Peer), b))
+	}
+	if text := c.Keys.Warning(); text != "" {
+		s.Warnings = append(s.Warnings, text)
 	}
 	s.Warnings = append(s.Warnings, s.Disk.Warnings()...)
 	for _, m := range s.Models {

@@ -1,28 +1,30 @@
 package p2p
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/network"
+	"github.com/libp2p/go-libp2p/core/protocol"
 	ma "github.com/multiformats/go-multiaddr"
 )
 
-// TestManyStreamsBetweenTwoPeers: the library's defaults let about 75 through.
-func TestManyStreamsBetweenTwoPeers(t *testing.T) {
-	const requests = 500
+// TestManyRequestsBetweenTwoPeers, all under way at the same time: the library's
+// defaults let about 75 streams through, and a connection by QUIC has 256.
+func TestManyRequestsBetweenTwoPeers(t *testing.T) {
+	const requests = 1000
 	for _, transport := range []string{"/ip4/127.0.0.1/tcp/0", "/ip4/127.0.0.1/udp/0/quic-v1"} {
 		t.Run(transport, func(t *testing.T) {
 			attic := foundOn(t, "attic", transport)
 			release := make(chan struct{})
 			var waiting sync.WaitGroup
-			waiting.Add(maxStreamsPerPeer)
-			var mu sync.Mutex
-			served := 0
+			waiting.Add(requests)
 			den := newMachine(t)
 			admission, err := Join(t.Context(), den.key, invite(t, attic, 1), "den", "relay/test")
 			if err != nil {
@@ -31,12 +33,7 @@ func TestManyStreamsBetweenTwoPeers(t *testing.T) {
 			den.listen = addrs(transport)
 			den.open(t, admission.Mesh, "den", func(n *Node) error {
 				n.Serve(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-					mu.Lock()
-					served++
-					if served <= maxStreamsPerPeer {
-						waiting.Done()
-					}
-					mu.Unlock()
+					waiting.Done()
 					<-release
 					fmt.Fprint(w, "ok")
 				}), http.NotFoundHandler())
@@ -60,7 +57,20 @@ func TestManyStreamsBetweenTwoPeers(t *testing.T) {
 					errs <- nil
 				}()
 			}
-			waiting.Wait() // As many as one peer gets at a time are there at once; the others queue.
+			there := make(chan struct{})
+			go func() { waiting.Wait(); close(there) }()
+			select {
+			case <-there:
+				if n := streamsOf(attic, ProtocolHTTP); n > 2*requests/requestsPerStream+dialsForRequests {
+					t.Errorf("%d requests take %d streams", requests, n)
+				}
+			case err := <-errs:
+				close(release)
+				t.Fatalf("a request ended early: %v", err)
+			case <-time.After(30 * time.Second):
+				close(release)
+				t.Fatal("they do not all get there")
+			}
 			close(release)
 			for range requests {
 				if err := <-errs; err != nil {
@@ -69,6 +79,78 @@ func TestManyStreamsBetweenTwoPeers(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestAnswerThatNobodyReads stops where its buffer is full, and holds up no other
+// request between the same peers.
+func TestAnswerThatNobodyReads(t *testing.T) {
+	attic := found(t, "attic")
+	var sent atomic.Int64
+	stopped := make(chan struct{})
+	den := newMachine(t)
+	admission, err := Join(t.Context(), den.key, invite(t, attic, 1), "den", "relay/test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	den.open(t, admission.Mesh, "den", func(n *Node) error {
+		n.Serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/short" {
+				fmt.Fprint(w, "ok")
+				return
+			}
+			for block := make([]byte, 16<<10); ; {
+				n, err := w.Write(block)
+				sent.Add(int64(n))
+				if err != nil {
+					close(stopped)
+					return
+				}
+			}
+		}), http.NotFoundHandler())
+		return n.Adopt(admission)
+	})
+	eventually(t, 10*time.Second, "both alive", seesAlive(attic, 2))
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	ask := func(ctx context.Context, path string) *http.Response {
+		r, _ := http.NewRequestWithContext(ctx, http.MethodGet, "http://replica"+path, nil)
+		response, err := attic.HTTP(den.Self()).RoundTrip(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return response
+	}
+	endless := ask(ctx, "/endless")
+	defer endless.Body.Close()
+	eventually(t, 10*time.Second, "the buffer is full", func() bool { return sent.Load() >= requestBuffer })
+	for range 100 {
+		response := ask(t.Context(), "/short")
+		if body, err := io.ReadAll(response.Body); err != nil || string(body) != "ok" {
+			t.Fatalf("%q, %v", body, err)
+		}
+		response.Body.Close()
+	}
+	if n := sent.Load(); n > requestBuffer+64<<10 {
+		t.Errorf("%d bytes went to one who reads none", n)
+	}
+	cancel() // And its leaving is seen over there, although there is nothing to be read.
+	select {
+	case <-stopped:
+	case <-time.After(10 * time.Second):
+		t.Error("it is still being answered")
+	}
+}
+
+// streamsOf counts a machine's streams by one protocol.
+func streamsOf(m *machine, id protocol.ID) (n int) {
+	for _, c := range m.host.Network().Conns() {
+		for _, s := range c.GetStreams() {
+			if s.Protocol() == id {
+				n++
+			}
+		}
+	}
+	return n
 }
 
 // TestTwelvePeersJoinOneSeed, all at the same time, by one invite.

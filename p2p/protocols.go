@@ -14,7 +14,7 @@ const (
 	ProtocolSync  protocol.ID = "/relay/sync/1"
 	ProtocolProbe protocol.ID = "/relay/probe/1"
 	// ProtocolHTTP carries requests of clients to the peer that serves them.
-	ProtocolHTTP protocol.ID = "/relay/http/1"
+	ProtocolHTTP protocol.ID = "/relay/http/2"
 	// ProtocolControl carries what peers ask of each other.
 	ProtocolControl protocol.ID = "/relay/ctl/1"
 	// ProtocolBlocks carries long ranges of files, and what a peer has of them.

@@ -17,9 +17,20 @@ import (
 )
 
 const (
-	// maxStreamsPerPeer, maxControlStreams and maxBlockStreams together stay below
-	// the 256 that QUIC allows one connection; what is more waits its turn.
-	maxStreamsPerPeer = 200
+	// A stream of ProtocolHTTP carries so many requests at a time, and another one is
+	// opened for more: one request per stream would end at the 256 streams that QUIC
+	// allows one connection.
+	requestsPerStream = 250
+	// dialsForRequests is how many such streams are opened at a time, for a crowd that
+	// finds none.
+	dialsForRequests = 8
+	// requestBuffer is how much of an answer, or of a request, waits here for who is to
+	// read it: then the other side waits, and no other request with it. All requests of
+	// one stream that wait here have requestsBuffer.
+	requestBuffer  = 256 << 10
+	requestsBuffer = 2 << 20
+	// maxControlStreams and maxBlockStreams leave room for the others below QUIC's 256;
+	// what is more waits its turn.
 	maxControlStreams = 24
 	maxBlockStreams   = rangesPerPeer + questionsPerPeer
 	idleStreams       = 32
@@ -27,7 +38,8 @@ const (
 )
 
 // web is HTTP over streams: plain net/http at both ends, so that cancelling a
-// request at one is seen at the other.
+// request at one is seen at the other. Requests of clients go as HTTP/2, the others as
+// HTTP/1.1.
 type web struct {
 	n        *Node
 	channels map[protocol.ID]*channel
@@ -43,12 +55,15 @@ type channel struct {
 func newWeb(n *Node) *web {
 	w := &web{n: n, channels: map[protocol.ID]*channel{}}
 	for id, client := range map[protocol.ID]*http.Transport{
-		ProtocolHTTP:    newTransport(w.dial(ProtocolHTTP), maxStreamsPerPeer),
+		ProtocolHTTP:    newRequestTransport(w.dial(ProtocolHTTP)),
 		ProtocolControl: newTransport(w.dial(ProtocolControl), maxControlStreams),
 		ProtocolBlocks:  newBlockTransport(w.dial(ProtocolBlocks)),
 	} {
 		w.channels[id] = &channel{client: client, server: w.newServer()}
 	}
+	requests := w.channels[ProtocolHTTP].server
+	requests.Protocols = onlyHTTP2()
+	requests.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: requestsPerStream, MaxReceiveBufferPerStream: requestBuffer, MaxReceiveBufferPerConnection: requestsBuffer}
 	return w
 }
 
@@ -63,6 +78,21 @@ func newTransport(dial dialStream, most int) *http.Transport {
 		IdleConnTimeout:     idleStreamLife,
 		DisableCompression:  true,
 	}
+}
+
+// newRequestTransport speaks HTTP/2: many requests share a stream.
+func newRequestTransport(dial dialStream) *http.Transport {
+	t := newTransport(dial, dialsForRequests)
+	t.Protocols = onlyHTTP2()
+	t.HTTP2 = &http.HTTP2Config{MaxReceiveBufferPerStream: requestBuffer}
+	return t
+}
+
+// onlyHTTP2 is HTTP/2 from the first byte on: the connection is secure already.
+func onlyHTTP2() *http.Protocols {
+	var p http.Protocols
+	p.SetUnencryptedHTTP2(true)
+	return &p
 }
 
 func (w *web) newServer() *http.Server {

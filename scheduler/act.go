@@ -42,13 +42,13 @@ type Acted struct {
 	Text string `json:"text"`
 }
 
-// Act asks the leader of a model, named by name, uid or CID, for something. All
+// Act asks the leader of a model, named by name, uid, CID or alias, for something. All
 // but ActWant are for admins' machines. Errors are of type *Error.
 func (s *Scheduler) Act(ctx context.Context, name string, act Act) (Acted, error) {
 	v := s.newView()
-	m := v.find(name)
+	m := v.resolve(name)
 	if m == nil {
-		return Acted{}, &Error{Why: ModelNotFound, Message: fmt.Sprintf("no model %q in this mesh; %s", name, v.names()), Retry: RetryNever}
+		return Acted{}, v.unknown(name)
 	}
 	if act != ActWant {
 		if s.mayChangeModels() != nil {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"time"
 
@@ -32,6 +33,8 @@ type AddOptions struct {
 	Args      []string `json:"args,omitempty"`
 	// Env is for the engine's environment, NAME=VALUE.
 	Env []string `json:"env,omitempty"`
+	// Aliases are further names of it.
+	Aliases []string `json:"aliases,omitempty"`
 }
 
 // servedOtherwise says whether something is asked for that a model is not.
@@ -52,12 +55,13 @@ type Outcome struct {
 // Add registers GGUF files under a name: their blocks refer to the files where
 // they lie, and the mesh learns of the model. A model that the mesh has may be added
 // again from files that are the same: this peer then holds them, or has found again
-// where they lie now.
+// where they lie now. On an admin's machine it then also gets the aliases, and its
+// record says what it can if it did not.
 func (s *Scheduler) Add(ctx context.Context, o AddOptions, progress func(content.Progress)) (Outcome, error) {
 	if err := CheckModelName(o.Name); err != nil {
 		return Outcome{}, err
 	}
-	if err := errors.Join(s.CheckArgs(o.Args), s.CheckEnv(o.Env)); err != nil {
+	if err := errors.Join(s.CheckArgs(o.Args), s.CheckEnv(o.Env), checkAliases(o.Aliases)); err != nil {
 		return Outcome{}, err
 	}
 	if err := o.resolve(); err != nil {
@@ -161,6 +165,11 @@ type modelFiles struct {
 	mainBytes, projectorBytes int64
 }
 
+// can is what the files let a model do.
+func (f modelFiles) can() *Can {
+	return &Can{Tools: f.header.Can.Tools, Images: f.projector.Can.Images, Audio: f.projector.Can.Audio}
+}
+
 // mayBe says whether the files have the size of those of a model.
 func (f modelFiles) mayBe(m Model) bool {
 	return f.mainBytes == m.Bytes && (f.projectorPath == "" || f.projectorBytes == m.Projector.Bytes)
@@ -228,7 +237,7 @@ func (s *Scheduler) define(o AddOptions, f modelFiles) (Model, error) {
 		longest = defaultContext
 	}
 	m := Model{
-		Name: o.Name, Kind: cmp.Or(o.Kind, h.Kind, "chat"), Args: o.Args, Env: o.Env,
+		Name: o.Name, Kind: cmp.Or(o.Kind, h.Kind, "chat"), Args: o.Args, Env: o.Env, Aliases: o.Aliases, Can: f.can(),
 		Context: cmp.Or(o.Context, min(longest, defaultContext)), Slots: cmp.Or(o.Slots, s.DefaultSlots),
 		Arch: h.Arch, Parameters: h.Parameters, Layers: h.Layers, TrainContext: h.TrainContext,
 	}
@@ -280,7 +289,7 @@ func (s *Scheduler) register(ctx context.Context, o AddOptions, f modelFiles, m 
 	takeBack, err := s.addHashed(files)
 	if err == nil && taken != nil {
 		s.log.Info("model's files registered here", "model", taken.shown, "cid", m.CID)
-		return taken.uid, nil
+		return taken.uid, s.complete(taken, m)
 	}
 	if err == nil {
 		uid, err = newUID()
@@ -295,6 +304,27 @@ func (s *Scheduler) register(ctx context.Context, o AddOptions, f modelFiles, m 
 	}
 	s.log.Info("model added", "model", m.Name, "cid", m.CID, "bytes", m.size())
 	return uid, nil
+}
+
+// complete has the record of a model that was added again say what it did not: m is the
+// same model as its files and the options have it now. registering is held.
+func (s *Scheduler) complete(taken *modelView, m Model) error {
+	v := s.newView()
+	if taken = v.model[taken.uid]; taken == nil || s.mayChangeModels() != nil || v.contested(taken, taken.Model) != nil {
+		return nil
+	}
+	next := taken.Model
+	if next.Can == nil && m.Projector == next.Projector { // Else one header was not read.
+		next.Can = m.Can
+	}
+	var err error
+	if next.Aliases, err = v.called(taken, taken.Name, taken.Aliases, m.Aliases); err != nil {
+		return err
+	}
+	if reflect.DeepEqual(next, taken.Model) {
+		return nil
+	}
+	return s.Mesh.PutShared(KindModel, taken.uid, next)
 }
 
 // hash reads the files of a model, and fills in what they are.

@@ -139,7 +139,8 @@ func (s *Scheduler) carryOnce(ctx context.Context, list []Carried) error {
 // maxCarried in all, and only those whose files it is known to hold whole; while
 // it is not, the error is NoHolder and the member may ask again. What the mesh
 // has already, by uid, is left as it is, and what has not the form of a model is
-// left out; a name that is taken gets the end of the member's id behind it.
+// left out; a name that is taken gets the end of the member's id behind it, and an
+// alias that is taken is dropped.
 func (s *Scheduler) TakeIn(from peer.ID, list []Carried) error {
 	if err := s.mayChangeModels(); err != nil {
 		return err
@@ -172,11 +173,13 @@ func (s *Scheduler) TakeIn(from peer.ID, list []Carried) error {
 		if room == 0 {
 			return Errorf(QuotaExceeded, "a member brings along %d models at most", maxCarried)
 		}
-		if s.newView().find(m.Name) != nil {
+		v := s.newView()
+		if v.calledOther(nil, m.Name) != nil {
 			end := from.String()
 			end = "-" + end[len(end)-6:]
 			m.Name = m.Name[:min(len(m.Name), maxModelName-len(end))] + end
 		}
+		m.Aliases = slices.DeleteFunc(slices.Clone(m.Aliases), func(alias string) bool { return v.calledOther(nil, alias) != nil })
 		if err := s.Mesh.PutShared(KindModel, c.UID, m); err != nil {
 			return err
 		}

@@ -68,6 +68,23 @@ func TestWhatAMemberBringsAlong(t *testing.T) {
 			t.Errorf("%s: %v", m.UID, err)
 		}
 
+		// What it is called and can comes along, but for aliases that mean another model here; a
+		// name that is an alias here is taken.
+		admin.set("held", SetOptions{Aliases: &[]string{"best"}})
+		called := with(func(l *Carried) {
+			l.UID, l.Model.Name, l.Model.Aliases = uidOf("called"), "best", []string{"held", "gpt", "best"}
+			l.Model.Fallback, l.Model.Can = held.UID, &Can{Tools: true}
+		})
+		if err := admin.s.TakeIn(member.id, []Carried{called}); err != nil {
+			t.Error(err)
+		}
+		if m, err := admin.s.Model(called.UID); err != nil || !strings.HasPrefix(m.Name, "best-") || fmt.Sprint(m.Aliases) != "[gpt]" || !m.Can.Tools || m.FallbackGone || m.Fallback == "" {
+			t.Errorf("%+v: %v", m, err)
+		}
+		if m, ok := admin.s.Resolve("best"); !ok || m.Name != "held" {
+			t.Errorf("best is %q", m.Name)
+		}
+
 		// A long name that is taken is cut.
 		long := with(func(l *Carried) { l.Model.Name = strings.Repeat("x", maxModelName) })
 		for _, uid := range []string{"long", "longer"} {

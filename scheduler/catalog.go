@@ -39,9 +39,20 @@ func (s *Scheduler) mayHoldModels(v *view) error {
 func (s *Scheduler) mayAdd(o AddOptions) (taken *modelView, err error) {
 	v := s.newView()
 	if taken = v.find(o.Name); taken == nil {
-		err = s.mayChangeModels()
+		if err = s.mayChangeModels(); err == nil {
+			err = v.nameFree(o.Name)
+		}
 	} else if o.servedOtherwise(taken.Model) {
 		err = s.nameTaken(o.Name)
+	} else if len(o.Aliases) > 0 {
+		err = s.mayChangeModels()
+	}
+	if err == nil {
+		var has []string
+		if taken != nil {
+			has = taken.Aliases
+		}
+		_, err = v.called(taken, o.Name, has, o.Aliases)
 	}
 	if err == nil {
 		err = s.mayHoldModels(v)
@@ -79,11 +90,16 @@ type SetOptions struct {
 	// IdleUnload is after how many seconds without a request a replica is unloaded;
 	// 0 for never.
 	IdleUnload *int64 `json:"idle_unload_s,omitempty"`
+	// Aliases are further names that it gets; "" takes away those that it has.
+	Aliases *[]string `json:"aliases,omitempty"`
+	// Fallback is the model that may answer in its stead, by name, uid or CID; "" for
+	// none.
+	Fallback *string `json:"fallback,omitempty"`
 }
 
 // Set changes how a model is treated, and says in words what is another now. A
 // minimum, or a peer that it is to be on, that cannot be had however little else
-// runs is refused with the reason.
+// runs is refused with the reason. An alias does not name a model here.
 func (s *Scheduler) Set(name string, o SetOptions) (ModelState, []string, error) {
 	if err := s.mayChangeModels(); err != nil {
 		return ModelState{}, nil, err
@@ -91,34 +107,39 @@ func (s *Scheduler) Set(name string, o SetOptions) (ModelState, []string, error)
 	if o == (SetOptions{}) {
 		return ModelState{}, nil, Errorf(InvalidRequest, "say what is to be changed")
 	}
-	v := s.newView()
-	m := v.find(name)
-	if m == nil {
-		return ModelState{}, nil, Errorf(ModelNotFound, "no model %q in this mesh; %s", name, v.names())
-	}
-	// The older record owns a name: a change would hand it to the other.
-	for _, o := range v.models {
-		if o != m && o.Name == m.Name {
-			return ModelState{}, nil, Errorf(NameTaken, "there are two models called %q: remove one of them first (relay model ls)", m.Name)
-		}
-	}
-	next, changed, err := o.change(v, m)
-	if err == nil {
-		err = s.canBeHad(v, m, next)
-	}
+	m, changed, err := s.change(name, o)
 	if err != nil {
 		return ModelState{}, nil, err
 	}
 	if len(changed) > 0 {
-		if err := s.Mesh.PutShared(KindModel, m.uid, next); err != nil {
-			return ModelState{}, nil, err
-		}
 		s.log.Info("model changed", "model", m.shown, "change", strings.Join(changed, ", "))
 		s.look()
 		s.wake()
 	}
 	state, err := s.Model(m.uid)
 	return state, changed, err
+}
+
+// change writes a model's record anew, if anything of it is to be another.
+func (s *Scheduler) change(name string, o SetOptions) (*modelView, []string, error) {
+	s.registering.Lock() // Two at a time could give one alias to two models.
+	defer s.registering.Unlock()
+	v := s.newView()
+	m := v.find(name)
+	if m == nil {
+		return nil, nil, v.unknown(name)
+	}
+	next, changed, err := o.change(v, m)
+	if err == nil {
+		err = v.contested(m, next)
+	}
+	if err == nil {
+		err = s.canBeHad(v, m, next)
+	}
+	if err == nil && len(changed) > 0 {
+		err = s.Mesh.PutShared(KindModel, m.uid, next)
+	}
+	return m, changed, err
 }
 
 // change is a model as it is to be, and in words what is another then.
@@ -155,6 +176,22 @@ func (o SetOptions) change(v *view, m *modelView) (next Model, changed []string,
 	if o.IdleUnload != nil && *o.IdleUnload != next.IdleUnload {
 		next.IdleUnload = *o.IdleUnload
 		say(next.IdleUnload > 0, fmt.Sprintf("unloaded after %s without a request", time.Duration(next.IdleUnload)*time.Second), "never unloaded only because nobody asks")
+	}
+	if o.Aliases != nil {
+		if next.Aliases, err = v.called(m, m.Name, m.Aliases, *o.Aliases); err != nil {
+			return next, nil, err
+		}
+		changed = append(changed, aliasChanges(m.Aliases, next.Aliases)...)
+	}
+	if o.Fallback != nil {
+		uid, shown, err := v.fallbackFor(m, *o.Fallback)
+		if err != nil {
+			return next, nil, err
+		}
+		if uid != next.Fallback {
+			next.Fallback = uid
+			say(uid != "", fmt.Sprintf("%s may answer in its stead", shown), "no other model answers in its stead")
+		}
 	}
 	switch {
 	case next.Min < 0 || next.Min > maxListed || next.Max < 0 || next.Max > maxListed:

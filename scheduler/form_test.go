@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"math"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -84,6 +85,54 @@ func TestSizesAreBounded(t *testing.T) {
 		}
 		if err := (Holding{Bytes: n}).check(); n != 0 && !errors.Is(err, errForm) {
 			t.Errorf("held: %d: %v", n, err)
+		}
+	}
+}
+
+// What was added to the record of a model says nothing to a release that does not know it,
+// and has its form.
+func TestNamesInARecord(t *testing.T) {
+	good := Model{Name: "m", CID: "bafybeigdyrzt5sfp7udm7hu76uh7y26nf3efuylqabf3oclgtqy55fbzdi", Bytes: 1, Kind: "chat", Context: 1, Slots: 1}
+	plain, err := record.Marshal(good)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var most []string
+	for i := range maxAliases {
+		most = append(most, strings.Repeat("x", maxModelName-2)+string(rune('a'+i)))
+	}
+	full := good
+	full.Aliases, full.Fallback, full.Can = most, uidOf("other"), &Can{}
+	data, err := record.Marshal(full)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var older struct {
+		Name string `cbor:"1,keyasint"`
+	}
+	if err := record.Unmarshal(data, &older); err != nil || older.Name != "m" {
+		t.Errorf("%+v: %v", older, err)
+	}
+	for want, data := range map[*Model][]byte{&good: plain, &full: data} {
+		got, err := decode[Model](record.Record{Payload: data})
+		if err != nil || !reflect.DeepEqual(got, *want) || got.check(anything, anything) != nil {
+			t.Errorf("%+v: %v, %v", got, err, got.check(anything, anything))
+		}
+	}
+	if !good.servedAs(full) || servedKey(good) != servedKey(full) {
+		t.Error("a model with other names is served otherwise")
+	}
+	for name, change := range map[string]func(*Model){
+		"too many":    func(m *Model) { m.Aliases = append(slices.Clone(most), "one-more") },
+		"no name":     func(m *Model) { m.Aliases = []string{""} },
+		"twice":       func(m *Model) { m.Aliases = []string{"a", "b", "a"} },
+		"a path":      func(m *Model) { m.Aliases = []string{"../a"} },
+		"no fallback": func(m *Model) { m.Fallback = "m" },
+	} {
+		m := good
+		change(&m)
+		if m.check(anything, anything) == nil {
+			t.Errorf("%s: it is taken", name)
 		}
 	}
 }

@@ -79,6 +79,24 @@ type Model struct {
 	IdleUnload int64 `cbor:"21,keyasint,omitempty"`
 	// Env is for the engine's environment, NAME=VALUE, each from the allow-list.
 	Env []string `cbor:"22,keyasint,omitempty"`
+	// Aliases are further names of it. One that is a name too, or an alias of another
+	// model as well, may mean that one: see view.nameAliases.
+	Aliases []string `cbor:"23,keyasint,omitempty"`
+	// Fallback is the uid of the model that may answer in its stead, or empty.
+	Fallback string `cbor:"24,keyasint,omitempty"`
+	// Can is what the headers of its files let it do; nil where nobody has looked, as
+	// with models that were added by older peers.
+	Can *Can `cbor:"25,keyasint,omitempty"`
+}
+
+// Can is what a model can, by the headers of its files.
+type Can struct {
+	// Tools: its chat template has a place for tools. The engine leaves them out of the
+	// prompt of a model whose template has none.
+	Tools bool `cbor:"1,keyasint,omitempty" json:"tools"`
+	// Images and Audio are what its projector reads.
+	Images bool `cbor:"2,keyasint,omitempty" json:"images"`
+	Audio  bool `cbor:"3,keyasint,omitempty" json:"audio"`
 }
 
 // shape is what a replica takes.
@@ -116,9 +134,10 @@ func (m Model) size() (n int64) {
 func (m Model) has(cid string) bool { return cid != "" && (cid == m.CID || cid == m.Projector.CID) }
 
 // servedAs says whether a replica of one is a replica of the other: where and how
-// many there are to be makes no difference to it.
+// many there are to be, and what it is called, make no difference to it.
 func (m Model) servedAs(o Model) bool {
 	m.Pinned, m.Min, m.Max, m.Only, m.IdleUnload = o.Pinned, o.Min, o.Max, o.Only, o.IdleUnload
+	m.Aliases, m.Fallback, m.Can = o.Aliases, o.Fallback, o.Can
 	return reflect.DeepEqual(m, o)
 }
 
@@ -364,6 +383,7 @@ func (p Placement) way(peer string, m Model) ways.Way {
 
 const (
 	maxModelName = 128
+	maxAliases   = 16
 	maxSentence  = 2048
 	maxListed    = 64
 	maxWays      = 8
@@ -472,6 +492,14 @@ func (m Model) check(checkArgs, checkEnv func([]string) error) error {
 	if m.Only != "" {
 		if _, err := peer.Decode(m.Only); err != nil {
 			return fmt.Errorf("%w: a model that is to run on what is no peer", errForm)
+		}
+	}
+	if err := checkAliases(m.Aliases); err != nil {
+		return err
+	}
+	if m.Fallback != "" {
+		if err := checkUID(m.Fallback); err != nil {
+			return err
 		}
 	}
 	return errors.Join(checkArgs(m.Args), checkEnv(m.Env))

@@ -199,6 +199,8 @@ type Header struct {
 	// one file. Projector: it is one, and no model.
 	Parts     []string
 	Projector bool
+	// Can is what the file lets a model do.
+	Can Can
 	// Shape is what a replica takes that serves so, by kind, context, slots and
 	// arguments of the engine.
 	Shape func(m Model) (ways.Shape, error)

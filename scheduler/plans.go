@@ -85,9 +85,9 @@ type RefusedPeer struct {
 // is asked, from what it knows of the others.
 func (s *Scheduler) Plan(name string) (PlanState, error) {
 	v := s.newView()
-	m := v.find(name)
+	m := v.resolve(name)
 	if m == nil {
-		return PlanState{}, Errorf(ModelNotFound, "no model %q in this mesh; %s", name, v.names())
+		return PlanState{}, v.unknown(name)
 	}
 	plan := PlanState{Model: s.modelState(v, m, s.unfinished(v)), Ways: []PlannedWay{}, Refused: []RefusedPeer{}}
 	plan.Text = plan.Model.Placed

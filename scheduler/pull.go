@@ -34,9 +34,9 @@ type PullOptions struct {
 // paused, goes on where it was.
 func (s *Scheduler) Pull(ctx context.Context, o PullOptions, progress func(content.Progress)) (Outcome, error) {
 	v := s.newView()
-	m := v.find(o.Name)
+	m := v.resolve(o.Name)
 	if m == nil {
-		return Outcome{}, Errorf(ModelNotFound, "no model %q in this mesh; %s", o.Name, v.names())
+		return Outcome{}, v.unknown(o.Name)
 	}
 	if o.Limit != 0 && o.Limit < minLimit {
 		return Outcome{}, Errorf(InvalidRequest, "a limit of %d bytes a second: %d is the least, slower looks like a connection that has died", o.Limit, minLimit)
@@ -421,7 +421,7 @@ type Stopped struct {
 // then found by the name or the CID that it was begun with.
 func (s *Scheduler) StopPull(ctx context.Context, name string, drop bool) (Stopped, error) {
 	v := s.newView()
-	m := v.find(name)
+	m := v.resolve(name)
 	stopped := Stopped{Name: name}
 	var roots []string
 	switch {

@@ -20,9 +20,11 @@ type Removed struct {
 	// FileKept says why its files, or some of them, were not deleted although that
 	// was asked for; empty where they were, or where this machine has none.
 	FileKept string `json:"file_kept,omitempty"`
+	// Warnings say what is worse for it, in sentences.
+	Warnings []string `json:"warnings,omitempty"`
 }
 
-// Remove takes a model out of the mesh. Files registered in place are forgotten,
+// Remove takes a model out of the mesh; an alias does not name it here. Files registered in place are forgotten,
 // unless another model needs them. All files stay unless files is set, and
 // then only pulled ones are deleted that no other model needs, and what may be
 // the last whole copy only with lastCopy: another one must be confirmed as it is
@@ -38,9 +40,9 @@ func (s *Scheduler) Remove(ctx context.Context, name string, files, lastCopy boo
 	v := s.look()
 	m := v.find(name)
 	if m == nil {
-		return Removed{}, Errorf(ModelNotFound, "no model %q in this mesh; %s", name, v.names())
+		return Removed{}, v.unknown(name)
 	}
-	removed := Removed{ModelState: s.modelState(v, m, s.unfinished(v))}
+	removed := Removed{ModelState: s.modelState(v, m, s.unfinished(v)), Warnings: v.leanOn(m)}
 	var deleted []cid.Cid
 	var kept []string
 	if files {

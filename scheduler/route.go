@@ -15,8 +15,10 @@ type ServedModel struct {
 	Created int64
 	// Kind is chat, embed or rerank.
 	Kind string
-	// Tools: its chat template has a place for tools. Images: it has a projector that
-	// reads them. Unknown: it was registered by a release that did not look.
+	// Tools: its chat template has a place for tools. Where there is none the engine
+	// leaves a request's tools out of the prompt without a word, whatever tool_choice
+	// says. Images: it has a projector that reads them. Unknown: it was registered by a
+	// release that did not look, and both are false; adding it again fills them in.
 	Tools, Images, Unknown bool
 	// Aliases are the further names that mean this model and no other. Fallback is the
 	// name of the model that an admin lets answer in its stead, or empty.

@@ -21,18 +21,17 @@ const (
 	leaderless = 20 * time.Second
 )
 
-// Models lists what the mesh serves, by name.
+// Models lists what a request could be answered by, now or once it is loaded, by
+// name. Resolve finds the others as well, so that who asks for one is told why.
 func (s *Scheduler) Models() []ServedModel {
 	v, _ := s.latest()
 	list := make([]ServedModel, 0, len(v.models))
 	for _, m := range v.models {
-		list = append(list, m.served())
+		if v.servable(m) {
+			list = append(list, v.served(m))
+		}
 	}
 	return list
-}
-
-func (m *modelView) served() ServedModel {
-	return ServedModel{UID: m.uid, Name: m.shown, Context: m.Context, Created: m.Created}
 }
 
 // prospect is what a request that nothing serves right now may wait for.
@@ -73,7 +72,7 @@ func (s *Scheduler) Route(ctx context.Context, name string, tried []string) (Rou
 	started := time.Now()
 	v, changed := s.latest()
 	before := map[string]record.Version{}
-	if m := v.find(name); m != nil {
+	if m := v.resolve(name); m != nil {
 		for _, r := range m.replicas {
 			before[r.peer] = r.version
 		}
@@ -81,9 +80,9 @@ func (s *Scheduler) Route(ctx context.Context, name string, tried []string) (Rou
 	var waitingFor prospect
 	since := started // That is waited for.
 	for {
-		m := v.find(name)
+		m := v.resolve(name)
 		if m == nil {
-			return Route{}, &Error{Why: ModelNotFound, Message: fmt.Sprintf("no model %q in this mesh; %s", name, v.names()), Retry: RetryNever}
+			return Route{}, v.unknown(name)
 		}
 		passed := false
 		route, ok, err := s.pick(ctx, v, m, func(r replicaView) bool {
@@ -143,14 +142,14 @@ func (s *Scheduler) pick(ctx context.Context, v *view, m *modelView, excluded fu
 			cmp.Compare(v.peer[a.peer].RTT, v.peer[b.peer].RTT),
 			cmp.Compare(a.peer, b.peer))
 	})
-	mine := "" // The mark of one of this peer's own, which would do once it has its turn.
-	for _, r := range ready {
-		route := Route{Model: m.served(), Mark: r.mark(), Peer: r.peer, PeerName: v.peer[r.peer].Name, Local: r.peer == s.self}
+	var mine *replicaView // One of this peer's own, which would do once it has its turn.
+	for i, r := range ready {
+		route := s.routeTo(v, m, r)
 		leave := func(error) {}
 		if route.Local {
 			process, out, busy := s.work.occupyNow(m.uid)
 			if busy {
-				mine = r.mark() // Others may have their cores free.
+				mine = &ready[i] // Others may have their cores free.
 			}
 			if process == nil {
 				continue
@@ -170,7 +169,7 @@ func (s *Scheduler) pick(ctx context.Context, v *view, m *modelView, excluded fu
 		}
 		return route, true, nil
 	}
-	if mine == "" {
+	if mine == nil {
 		return Route{}, false, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, m.budget())
@@ -182,11 +181,13 @@ func (s *Scheduler) pick(ctx context.Context, v *view, m *modelView, excluded fu
 	case process == nil:
 		return Route{}, false, nil
 	}
-	back := s.traffic.send(s.self, m.uid)
-	return Route{Model: m.served(), Mark: mine, Peer: s.self, PeerName: v.peer[s.self].Name, Local: true, Client: process.Client(), Done: func(err error) {
+	route, back := s.routeTo(v, m, *mine), s.traffic.send(s.self, m.uid)
+	route.Client = process.Client()
+	route.Done = func(err error) {
 		back()
 		leave(err)
-	}}, true, nil
+	}
+	return route, true, nil
 }
 
 func boolCompare(a, b bool) int {
@@ -286,5 +287,5 @@ func (s *Scheduler) Serve(ctx context.Context, uid string) (Lease, error) {
 	if process == nil {
 		return Lease{}, &Error{Why: ModelLoading, Message: fmt.Sprintf("model %q does not run on this peer any more", m.shown), Retry: RetryElsewhere}
 	}
-	return Lease{Model: m.served(), Client: process.Client(), Done: leave}, nil
+	return Lease{Model: v.served(m), Client: process.Client(), Done: leave}, nil
 }

@@ -113,6 +113,16 @@ type ModelState struct {
 	Spread bool `json:"spread,omitempty"`
 	// Warning is what is wrong although it runs, in a sentence.
 	Warning string `json:"warning,omitempty"`
+	// Aliases are the further names that mean it and no other; LostAliases those that
+	// were given to it and mean another model, by the name of that one.
+	Aliases     []string          `json:"aliases"`
+	LostAliases map[string]string `json:"lost_aliases,omitempty"`
+	// Fallback is the name of the model that may answer in its stead, or empty; its uid
+	// where FallbackGone: there is no such model of its kind any more.
+	Fallback     string `json:"fallback,omitempty"`
+	FallbackGone bool   `json:"fallback_gone,omitempty"`
+	// Can is what the headers of its files let it do; null where nobody has looked.
+	Can *Can `json:"can"`
 	// Later: it runs nowhere now, and is placed once what runs elsewhere has ended or
 	// a device is no longer busy.
 	Later bool `json:"later,omitempty"`
@@ -263,12 +273,12 @@ func (s *Scheduler) ModelStates() []ModelState {
 	return list
 }
 
-// Model shows one model, named by name, uid or CID.
+// Model shows one model, named by name, uid, CID or alias.
 func (s *Scheduler) Model(name string) (ModelState, error) {
 	v := s.newView()
-	m := v.find(name)
+	m := v.resolve(name)
 	if m == nil {
-		return ModelState{}, Errorf(ModelNotFound, "no model %q in this mesh; %s", name, v.names())
+		return ModelState{}, v.unknown(name)
 	}
 	return s.modelState(v, m, s.unfinished(v)), nil
 }
@@ -281,6 +291,13 @@ func (s *Scheduler) modelState(v *view, m *modelView, pulls []PullState) ModelSt
 		Replicas: []ReplicaState{}, Holders: append([]string{}, v.wholeHolders(m)...),
 		Partly: append([]string{}, v.partHolders(m)...), Pinned: m.Pinned, Pulls: pulls,
 		Min: m.Min, Max: m.Max, Only: m.Only, IdleUnload: m.IdleUnload,
+	}
+	state.Aliases, state.LostAliases = v.aliasesOf(m)
+	state.Can = m.Can
+	if other := v.fallback(m); other != nil {
+		state.Fallback = other.shown
+	} else if m.Fallback != "" {
+		state.Fallback, state.FallbackGone = m.Fallback, true
 	}
 	slices.Sort(state.Holders)
 	slices.Sort(state.Partly)

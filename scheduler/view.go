@@ -21,6 +21,7 @@ type view struct {
 	peer       map[string]*peerView
 	models     []*modelView // By name.
 	model      map[string]*modelView
+	alias      map[string]*modelView    // Whose an alias is.
 	holdings   map[string][]holdingView // By CID.
 	placements map[string]placementView // By uid, also of models that are gone.
 	seen       map[replicaKey][]ways.Seen
@@ -110,7 +111,7 @@ func (p placementView) fence() leadership.Fence {
 }
 
 func (s *Scheduler) newView() *view {
-	v := &view{peer: map[string]*peerView{}, model: map[string]*modelView{}, holdings: map[string][]holdingView{},
+	v := &view{peer: map[string]*peerView{}, model: map[string]*modelView{}, alias: map[string]*modelView{}, holdings: map[string][]holdingView{},
 		placements: map[string]placementView{}, seen: map[replicaKey][]ways.Seen{}}
 	table := s.Mesh.Table()
 	for _, p := range s.Mesh.Peers() {
@@ -132,6 +133,7 @@ func (s *Scheduler) newView() *view {
 		}
 	}
 	v.nameModels()
+	v.nameAliases()
 	for _, r := range table.List(KindReplica) {
 		owner, uid, _ := splitPair(r.ID)
 		if m := v.model[uid]; m != nil && v.serves(owner) { // What others say counts for nothing.

@@ -3,12 +3,16 @@ package store
 import (
 	"fmt"
 	"sync"
+	"time"
+
+	"github.com/dgraph-io/badger/v4"
 )
 
 // commit is one call of Apply on its way to the disk.
 type commit struct {
-	writes []Write // with full keys
-	size   int     // bytes, as MaxBytes counts them
+	writes []Write       // with full keys
+	size   int           // bytes, as MaxBytes counts them
+	life   time.Duration // after which they are gone; 0 is never
 	// wake tells a waiting caller to go on: true to commit for the others
 	// itself, false when err holds the outcome.
 	wake chan bool
@@ -85,7 +89,11 @@ func (d *DB) write(batch []*commit) error {
 			if w.Delete {
 				err = txn.Delete(w.Key)
 			} else {
-				err = txn.Set(w.Key, w.Value)
+				entry := badger.NewEntry(w.Key, w.Value)
+				if c.life > 0 {
+					entry = entry.WithTTL(c.life)
+				}
+				err = txn.SetEntry(entry)
 			}
 			if err != nil {
 				return fmt.Errorf("writing the database in %s: %w", d.dir, err)

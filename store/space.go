@@ -1,8 +1,10 @@
 package store
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/dgraph-io/badger/v4"
 )
@@ -81,11 +83,22 @@ func (s *Space) Get(key []byte) (value []byte, found bool, err error) {
 //
 // It fails with ErrTooBig beyond MaxWrites, MaxBytes or MaxKey, with
 // ErrDiskFull, and with ErrClosed. The slices may be used again afterwards.
-func (s *Space) Apply(writes []Write) error {
+func (s *Space) Apply(writes []Write) error { return s.apply(writes, 0) }
+
+// ApplyFor is Apply of what is gone again after life, of at least a second: it is
+// neither read nor counted any more then, and its room is freed in time.
+func (s *Space) ApplyFor(life time.Duration, writes []Write) error {
+	if life < time.Second {
+		return fmt.Errorf("writing the database in %s: a life of %s, the least is a second", s.db.dir, life)
+	}
+	return s.apply(writes, life)
+}
+
+func (s *Space) apply(writes []Write, life time.Duration) error {
 	if len(writes) == 0 {
 		return nil
 	}
-	r := &commit{writes: make([]Write, len(writes)), wake: make(chan bool, 1)}
+	r := &commit{writes: make([]Write, len(writes)), life: life, wake: make(chan bool, 1)}
 	for i, w := range writes {
 		if len(w.Key) > MaxKey {
 			return fmt.Errorf("%w: a key of %d bytes, the most is %d", ErrTooBig, len(w.Key), MaxKey)
@@ -108,6 +121,35 @@ func (s *Space) Apply(writes []Write) error {
 // as they were when it began: writes made meanwhile, by fn too, do not show. fn
 // may keep both slices. An error from fn ends the scan and is returned as it is.
 func (s *Space) Scan(prefix []byte, fn func(key, value []byte) error) error {
+	return s.iterate(iteration{prefix: prefix}, fn)
+}
+
+// ScanFrom is Scan of all keys from the given one on.
+func (s *Space) ScanFrom(from []byte, fn func(key, value []byte) error) error {
+	return s.iterate(iteration{from: from}, fn)
+}
+
+// ScanBack is Scan of all keys from the last one back.
+func (s *Space) ScanBack(fn func(key, value []byte) error) error {
+	return s.iterate(iteration{back: true}, fn)
+}
+
+// Count says how many keys there are.
+func (s *Space) Count() (n int, err error) {
+	err = s.iterate(iteration{keysOnly: true}, func([]byte, []byte) error {
+		n++
+		return nil
+	})
+	return n, err
+}
+
+// iteration says which keys of a space are looked at, and how.
+type iteration struct {
+	prefix, from   []byte
+	back, keysOnly bool
+}
+
+func (s *Space) iterate(i iteration, fn func(key, value []byte) error) error {
 	leave, err := s.db.enter()
 	if err != nil {
 		return err
@@ -116,14 +158,20 @@ func (s *Space) Scan(prefix []byte, fn func(key, value []byte) error) error {
 	var stop error
 	err = s.db.badger.View(func(txn *badger.Txn) error {
 		opt := badger.DefaultIteratorOptions
-		opt.Prefix = s.key(prefix)
+		opt.Prefix, opt.Reverse, opt.PrefetchValues = s.key(i.prefix), i.back, !i.keysOnly
 		it := txn.NewIterator(opt)
 		defer it.Close()
-		for it.Rewind(); it.Valid(); it.Next() {
+		start := s.key(append(i.prefix[:len(i.prefix):len(i.prefix)], i.from...))
+		if i.back { // It begins at the last key that is not behind this one.
+			start = append(start, bytes.Repeat([]byte{0xff}, MaxKey+1)...)
+		}
+		for it.Seek(start); it.Valid(); it.Next() {
 			item := it.Item()
-			value, err := item.ValueCopy(nil)
-			if err != nil {
-				return err
+			var value []byte
+			if !i.keysOnly {
+				if value, err = item.ValueCopy(nil); err != nil {
+					return err
+				}
 			}
 			if stop = fn(item.KeyCopy(nil)[len(s.prefix):], value); stop != nil {
 				return nil

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 )
@@ -317,4 +318,58 @@ func BenchmarkApply(b *testing.B) {
 			}
 		})
 	})
+}
+
+// What is written for a time is gone after it, for every way of reading.
+func TestApplyFor(t *testing.T) {
+	d := openTest(t)
+	s, other := d.Space("s"), d.Space("s2")
+	if err := s.ApplyFor(time.Millisecond, []Write{{Key: []byte("k")}}); err == nil {
+		t.Error("a life of a millisecond was taken")
+	}
+	for _, sp := range []*Space{s, other} {
+		if err := sp.Apply([]Write{{Key: []byte("a"), Value: []byte("stays")}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.ApplyFor(4*time.Second, []Write{{Key: []byte("b"), Value: []byte("goes")}, {Key: []byte{0xff, 0xff}, Value: []byte("goes")}}); err != nil {
+		t.Fatal(err)
+	}
+	keys := func() string {
+		var list []string
+		if err := s.ScanBack(func(key, value []byte) error {
+			list = append(list, fmt.Sprintf("%s=%s", key, value))
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		return strings.Join(list, " ")
+	}
+	if got := keys(); got != "\xff\xff=goes b=goes a=stays" {
+		t.Errorf("back from the end: %q", got)
+	}
+	var from []string
+	if err := s.ScanFrom([]byte("b"), func(key, _ []byte) error { from = append(from, string(key)); return nil }); err != nil || strings.Join(from, " ") != "b \xff\xff" {
+		t.Errorf("from b: %q (%v)", from, err)
+	}
+	if n, err := s.Count(); err != nil || n != 3 {
+		t.Errorf("%d keys (%v)", n, err)
+	}
+	deadline := time.NewTimer(20 * time.Second)
+	defer deadline.Stop()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for keys() != "a=stays" {
+		select {
+		case <-tick.C:
+		case <-deadline.C:
+			t.Fatalf("after its time: %q", keys())
+		}
+	}
+	if n, err := s.Count(); err != nil || n != 1 {
+		t.Errorf("%d keys after their time (%v)", n, err)
+	}
+	if _, found, err := s.Get([]byte("b")); err != nil || found {
+		t.Errorf("it is found after its time (%v)", err)
+	}
 }

@@ -65,20 +65,22 @@ func sample() (s api.Status, now time.Time) {
 			Leader: &scheduler.LeaderState{Peer: attic, Epoch: 3}, Holders: []string{attic, cellar}, Partly: []string{den}, Pinned: true,
 			Projector: &scheduler.RootState{CID: "bafyprojector", Bytes: 600 << 20},
 			Placed:    `model "qwen": goes to attic (holds the file, 8.0 GiB free of 16.0 GiB lent); 6.0 GiB needed; cellar is drained and serves until then`,
-			Min:       2, Max: 3, IdleUnload: 600,
+			Min:       2, Max: 3, IdleUnload: 600, Aliases: []string{"gpt", "best"}, LostAliases: map[string]string{"fast": "gemma"}, Fallback: "gemma",
+			Can: &scheduler.Can{Tools: true, Images: true},
 			Replicas: []scheduler.ReplicaState{{Peer: attic, State: "loading", Way: "cpu", Stage: "fetching", Done: 2 << 30, Total: 5 << 30, InFlight: n(0), Waiting: n(0),
 				Memory: []scheduler.DeviceMemory{{Device: "RAM", Layers: 29, Bytes: 6 << 30}}},
 				{Peer: cellar, State: "ready", Way: "gpu+ram", Device: "GPU (20 of 29 layers)", InFlight: n(2), Waiting: n(1), LastServed: ago(3 * time.Second), Resident: ago(3*time.Hour + 12*time.Minute),
 					Memory: []scheduler.DeviceMemory{{Device: "CUDA0", Layers: 20, Bytes: 4 << 30}, {Device: "RAM", Layers: 9, Bytes: 2 << 30}}, LoadMS: 900}},
 		}, {
 			UID: "uidofgemmaaaaaaa", Name: "gemma", CID: "bafygemma", Bytes: 4 << 30, Kind: "chat", Context: 4096, Slots: 1, Args: []string{}, Holders: []string{attic},
+			Aliases: []string{"fast"}, Fallback: "uidofremovedaaaa", FallbackGone: true, Can: &scheduler.Can{},
 			Only: attic, Asleep: true, Replicas: []scheduler.ReplicaState{}, Placed: `model "gemma": unloaded for model "qwen"`,
 		}, {
-			UID: "uidofbrokenaaaaa", Name: "broken", CID: "bafybroken", Bytes: 1 << 30, Kind: "chat", Context: 4096, Slots: 1, Args: []string{}, Holders: []string{attic, cellar},
+			UID: "uidofbrokenaaaaa", Name: "broken", CID: "bafybroken", Bytes: 1 << 30, Kind: "chat", Context: 4096, Slots: 1, Args: []string{}, Aliases: []string{}, Holders: []string{attic, cellar},
 			Replicas: []scheduler.ReplicaState{{Peer: attic, State: "failed", Way: "cpu", Message: "the engine ended"}, {Peer: cellar, State: "ready", Device: "CPU"}},
 			Parked:   []scheduler.ParkedState{{Peer: attic, Text: "its engine failed five times in a row: the engine ended"}},
 		}, {
-			UID: "uidoflargeaaaaaa", Name: "large", CID: "bafylarge", Bytes: 40 << 30, Kind: "chat", Context: 4096, Slots: 1, Args: []string{}, Holders: []string{attic},
+			UID: "uidoflargeaaaaaa", Name: "large", CID: "bafylarge", Bytes: 40 << 30, Kind: "chat", Context: 4096, Slots: 1, Args: []string{}, Aliases: []string{}, Holders: []string{attic},
 			Placed: `model "large": runs on attic, cellar and shed together, since no peer could hold all of it: layers 0-19 on RAM of attic, layers 20-59 on CUDA0 of cellar, layers 60-63 on RAM of shed and the output on RAM of attic; 4.1 tokens/s are predicted`,
 			Replicas: []scheduler.ReplicaState{{Peer: attic, State: "loading", Way: "shards", Stage: "gathering", InFlight: n(0), Waiting: n(1), Message: "it waits for its workers: cellar fetching, shed has not heard of it yet",
 				Memory: []scheduler.DeviceMemory{{Device: "RAM", Layers: 21, Bytes: 12 << 30}},
@@ -128,6 +130,7 @@ func TestTables(t *testing.T) {
 			m.Pulls = s.Disk.Unfinished[1:2]
 			printModel(b, api.ModelShown{ModelState: m}, peerNames(s.Peers))
 		},
+		"models.golden":       func(b *bytes.Buffer) { printModels(b, s.Models, peerNames(s.Peers), true) },
 		"model_asleep.golden": func(b *bytes.Buffer) { printModel(b, api.ModelShown{ModelState: s.Models[1]}, peerNames(s.Peers)) },
 		"model_parked.golden": func(b *bytes.Buffer) {
 			printModel(b, api.ModelShown{ModelState: s.Models[2], Unanswered: []string{s.Peers[1].ID}}, peerNames(s.Peers))
@@ -159,7 +162,7 @@ func planSample(s api.Status) scheduler.PlanState {
 	seconds := func(n float64) *float64 { return &n }
 	attic, cellar, den := s.Peers[0].ID, s.Peers[1].ID, s.Peers[2].ID
 	return scheduler.PlanState{
-		Model: scheduler.ModelState{UID: "uidofqwenaaaaaaa", Name: "qwen", Args: []string{}, Replicas: []scheduler.ReplicaState{}, Holders: []string{cellar}, Partly: []string{}},
+		Model: scheduler.ModelState{UID: "uidofqwenaaaaaaa", Name: "qwen", Args: []string{}, Aliases: []string{}, Replicas: []scheduler.ReplicaState{}, Holders: []string{cellar}, Partly: []string{}},
 		Text:  `model "qwen": goes to cellar (gpu+ram; fastest of 2 ways)`,
 		Ways: []scheduler.PlannedWay{
 			{Peer: cellar, Name: "cellar", Way: "gpu+ram", Verdict: "fits", Text: "runs", Chosen: true, Runs: true, Holds: true, Prefill: 412.4, Decode: 23.04,

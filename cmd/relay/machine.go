@@ -196,6 +196,10 @@ func (m *machine) mesh() (id membership.MeshID, err error) {
 func meshSpace(id membership.MeshID) string      { return "mesh/" + string(id) }
 func schedulerSpace(id membership.MeshID) string { return "scheduler/" + string(id) }
 
+// auditSpace is the space of the requests that this machine's door answered as one of a
+// mesh.
+func auditSpace(id membership.MeshID) string { return "audit/" + string(id) }
+
 // enginesDir holds a folder for each engine that runs, kernelsDir what GPUs keep
 // compiled, shareKernelsDir that of rpc-servers.
 func (m *machine) enginesDir() string      { return filepath.Join(m.tree.Run(), "engines") }
@@ -339,7 +343,7 @@ func (m *machine) openNode(id membership.MeshID, listen []string) (*p2p.Node, er
 	}
 	return p2p.New(p2p.Options{
 		Identity: m.identity, Mesh: id, Storage: m.recordSpace(id), Name: m.Name, Agent: agent(),
-		Kinds:  append(scheduler.Kinds(llama.CheckArgs, llama.CheckEnv), keys.RecordKind()),
+		Kinds:  append(scheduler.Kinds(llama.CheckArgs, llama.CheckEnv), keys.RecordKind(), keys.UsageKind()),
 		Listen: addrs, Blocks: m.content.Blocks(), Files: m.content,
 		MayHave: func(id peer.ID, trust membership.Trust, c cid.Cid, from, to int64) bool {
 			if s := m.running.Load(); s != nil {

@@ -116,7 +116,7 @@ func newRoot() *cobra.Command {
 		}
 		return nil
 	}
-	root.AddCommand(newUp(), newDown(), newPeer(), newModel(), newCache(), newStatus(), newDevices(), newVersion(), newSimEngine())
+	root.AddCommand(newUp(), newDown(), newPeer(), newModel(), newKey(), newToken(), newCache(), newAudit(), newRequest(), newStatus(), newDevices(), newVersion(), newSimEngine())
 	return root
 }
 

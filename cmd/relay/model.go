@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"path/filepath"
@@ -42,6 +43,7 @@ func newModelAdd() *cobra.Command {
 	f.IntVar(&o.Context, "ctx", 0, "tokens of context that one slot holds (default what the model was made for, at most 8192)")
 	f.IntVar(&o.Slots, "slots", 0, "requests that one replica serves at a time (default 2)")
 	f.StringVar(&o.Kind, "kind", "", "chat, embed or rerank (default what the header says)")
+	f.StringArrayVar(&o.Aliases, "alias", nil, "a further `NAME` of it; repeatable")
 	f.StringArrayVar(&o.Args, "engine-arg", nil, "a further argument for the engine, from the allow-list; repeatable")
 	f.StringArrayVar(&o.Env, "engine-env", nil, "a setting for the engine's environment, `NAME=VALUE`, from the allow-list; repeatable")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -98,7 +100,7 @@ func newModelList() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		printModels(cmd.OutOrStdout(), models, peerNames(peers))
+		printModels(cmd.OutOrStdout(), models, peerNames(peers), true)
 		printUnfinished(cmd.OutOrStdout(), disk.Unfinished)
 		return nil
 	}
@@ -137,6 +139,13 @@ func printModel(w io.Writer, m api.ModelShown, names map[string]string) {
 	}
 	say("header", fmt.Sprintf("%s, %d layers, %d parameters, made for %d tokens", m.Arch, m.Layers, m.Parameters, m.TrainContext))
 	say("served as", fmt.Sprintf("%s, %d slots of %d tokens, %s of memory", m.Kind, m.Slots, m.Context, size(m.Need)))
+	say("can", canText(m.Can))
+	if aliases := aliasText(m.ModelState); aliases != "" {
+		say("aliases", aliases)
+	}
+	if m.Fallback != "" {
+		say("fallback", fallbackText(m.ModelState))
+	}
 	if len(m.Args) > 0 {
 		say("engine args", strings.Join(m.Args, " "))
 	}
@@ -164,6 +173,40 @@ func printModel(w io.Writer, m api.ModelShown, names map[string]string) {
 	if m.Placed != "" {
 		say("why", m.Placed)
 	}
+}
+
+// canText is what the headers of a model's files let it do.
+func canText(can *scheduler.Can) string {
+	if can == nil {
+		return "not known: it was added by an older relay (add it again, with its projector, to have it looked at)"
+	}
+	var list []string
+	for _, what := range []struct {
+		can  bool
+		name string
+	}{{can.Tools, "tools"}, {can.Images, "images"}, {can.Audio, "audio"}} {
+		if what.can {
+			list = append(list, what.name)
+		}
+	}
+	return join(list, "no tools, no images")
+}
+
+// aliasText lists a model's aliases, and what became of those that it has lost.
+func aliasText(m scheduler.ModelState) string {
+	list := slices.Clone(m.Aliases)
+	for _, alias := range slices.Sorted(maps.Keys(m.LostAliases)) {
+		list = append(list, fmt.Sprintf("%s (lost: it means %s)", alias, m.LostAliases[alias]))
+	}
+	return strings.Join(list, ", ")
+}
+
+// fallbackText names the model that may answer in a model's stead.
+func fallbackText(m scheduler.ModelState) string {
+	if m.FallbackGone {
+		return m.Fallback + " (gone)"
+	}
+	return m.Fallback
 }
 
 // wantedText is how many replicas are asked for, where, and for how long.
@@ -227,6 +270,7 @@ func newModelRemove() *cobra.Command {
 	var q api.RemoveRequest
 	cmd := &cobra.Command{
 		Use: "rm NAME", Short: "Take a model out of the mesh; its files stay unless --files",
+		Long: "Take a model out of the mesh; its files stay unless --files. An alias is not taken for a name here.",
 		Args: exactly(1, "the name of a model"),
 	}
 	asJSON := jsonFlag(cmd)
@@ -248,6 +292,7 @@ func newModelRemove() *cobra.Command {
 		if m.FileKept != "" {
 			fmt.Fprintf(cmd.OutOrStdout(), "its file stays: %s\n", m.FileKept)
 		}
+		warn(cmd.ErrOrStderr(), m.Warnings)
 		return nil
 	}
 	return cmd

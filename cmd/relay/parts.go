@@ -8,18 +8,24 @@ import (
 	"os"
 	"runtime"
 	"strings"
+	"sync"
 	"time"
 
+	"github.com/libp2p/go-libp2p/core/peer"
 	ma "github.com/multiformats/go-multiaddr"
 
 	"relay/api"
+	"relay/api/metrics"
 	"relay/llama"
 	"relay/llama/demo"
 	"relay/p2p"
 	"relay/p2p/keys"
+	"relay/p2p/liveness"
 	"relay/p2p/membership"
+	"relay/p2p/record"
 	"relay/scheduler"
 	"relay/store"
+	"relay/store/audit"
 )
 
 // peerParts are the parts of a running peer, in the order in which they are
@@ -30,6 +36,8 @@ type peerParts struct {
 	door      *api.Door
 	control   *api.Control
 	ring      *keys.Ring
+	meter     *keys.Meter
+	audit     *audit.Log
 }
 
 // assemble wires a peer of the mesh that the machine is in.
@@ -59,8 +67,23 @@ func assemble(ctx context.Context, m *machine, id membership.MeshID, hooks hooks
 		return nil, err
 	}
 	p.ring = keys.NewRing(p.node.Table(), m.apiKey)
+	if text := p.ring.Warning(); text != "" {
+		m.log.Warn(text)
+	}
+	p.meter = keys.NewMeter(keys.MeterOptions{Table: p.node.Table(), Alive: func() []peer.ID { return upOf(p.node.Peers()) }, Log: m.log.With("part", "keys")})
+	if p.audit, err = audit.New(audit.Options{Space: m.db.Space(auditSpace(id)), Log: m.log.With("part", "audit")}); err != nil {
+		p.node.Close()
+		return nil, err
+	}
+	counts := metrics.New(metrics.Options{
+		Version: version, Commit: commitID(), Lost: p.audit.Lost,
+		Mesh: func() metrics.Mesh { return api.MeshFigures(p.scheduler.Peers(), p.scheduler.ModelStates()) },
+	})
 	p.door, err = api.NewDoor(api.DoorOptions{
-		Scheduler: p.scheduler, Keys: p.ring, Listen: m.listen,
+		Audit: p.audit.Add, Metrics: counts,
+		Scraped:   api.Scraped{Peers: p.scheduler.Peers, Control: p.node.Control},
+		Scheduler: p.scheduler, Keys: p.ring, Quota: p.meter, Self: p.node.Self().String(), Listen: m.listen,
+		Deadlines: m.Deadlines.ofDoor(),
 		HopPeer: func(ctx context.Context) string {
 			from, ok := p2p.RemotePeer(ctx)
 			if !ok {
@@ -76,7 +99,8 @@ func assemble(ctx context.Context, m *machine, id membership.MeshID, hooks hooks
 	}
 	p.control = &api.Control{
 		Mesh: p.node, MeshID: id, Scheduler: p.scheduler, Version: versionLine(),
-		Door: hooks.doorURL, KeysText: p.ring.Text, Lend: m.lends(),
+		Door: hooks.doorURL, Keys: controlKeys{p.ring, p.meter, m}, Lend: m.lends(),
+		Audit: p.audit, KeyName: p.keyName, Metrics: counts,
 		DemoPath: func() (string, error) { return demo.Write(m.modelsDir) },
 		Members:  p.node, Leave: func(wipe bool) error { return m.leave(p.node, wipe, hooks.down) },
 		Join: hooks.join, ForgetInvite: func() error { return m.forget(keyPending) }, Down: hooks.down,
@@ -86,6 +110,19 @@ func assemble(ctx context.Context, m *machine, id membership.MeshID, hooks hooks
 	p.node.ServeShards(p.scheduler.AcceptShard)
 	m.running.Store(p.scheduler)
 	return &p, nil
+}
+
+// keyName is what people call a key, or empty where it is there no more.
+func (p *peerParts) keyName(id string) string {
+	if id == keys.LocalID {
+		return keys.LocalName
+	}
+	r, ok := p.node.Table().Get(keys.Kind, id)
+	var k keys.Key
+	if !ok || record.Unmarshal(r.Payload, &k) != nil {
+		return ""
+	}
+	return k.Name
 }
 
 // hooks are what the parts ask of the program around them.
@@ -182,6 +219,14 @@ func (p *peerParts) run(ctx context.Context, started func(), closeDoor func() <-
 	schedulerCtx, stopScheduler := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopScheduler()
 
+	stopMeter := p.tell(ctx)
+	defer stopMeter()
+	auditCtx, stopAudit := context.WithCancel(context.WithoutCancel(ctx))
+	var auditing sync.WaitGroup
+	auditing.Go(func() { p.audit.Run(auditCtx) })
+	defer auditing.Wait()
+	defer stopAudit()
+
 	nodeDone, schedulerDone := make(chan error, 1), make(chan error, 1)
 	go func() { nodeDone <- p.node.Run(nodeCtx) }()
 	go func() { schedulerDone <- p.schedule(schedulerCtx) }()
@@ -202,6 +247,7 @@ func (p *peerParts) run(ctx context.Context, started func(), closeDoor func() <-
 			case <-patience.C:
 			}
 			patience.Stop()
+			stopMeter() // While there is somebody to tell.
 			stopNode()
 			nodeErr = <-nodeDone
 		case nodeErr = <-nodeDone:
@@ -213,6 +259,31 @@ func (p *peerParts) run(ctx context.Context, started func(), closeDoor func() <-
 		}
 		return errors.Join(nodeErr, schedulerErr)
 	}
+}
+
+// tell has the others told what keys use here, until the func that it returns says
+// that the rest is to be told; it may be called again.
+func (p *peerParts) tell(ctx context.Context) (stop func()) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		p.meter.Run(ctx)
+	}()
+	return func() {
+		cancel()
+		<-done
+	}
+}
+
+// upOf are the members that are not gone.
+func upOf(peers []p2p.Peer) (up []peer.ID) {
+	for _, p := range peers {
+		if p.State != liveness.Gone {
+			up = append(up, p.ID)
+		}
+	}
+	return up
 }
 
 // schedule runs the scheduler of a machine that is a member. One that was taken

@@ -38,7 +38,7 @@ func TestMain(m *testing.M) {
 }
 
 // scriptKey opens every door of the scripts.
-const scriptKey = "rk-script-key"
+const scriptKey = "rk-script-key-for-all"
 
 // TestScripts drives the program as people do: real processes, the real
 // engine, loopback only. The commands beside testscript's own are below.
@@ -77,7 +77,8 @@ func TestScripts(t *testing.T) {
 			"flow": cmdFlow, "flowed": cmdFlowed, "refused": cmdRefused,
 			"random": cmdRandom, "prompt": cmdPrompt, "uses": cmdUses, "pids": cmdPIDs, "replaced": cmdReplaced, "away": cmdAway,
 			"wide": cmdWide, "partof": cmdPartOf, "fact": cmdFact, "besides": cmdBesides, "tokens": cmdTokens, "stream": cmdStream, "streamed": cmdStreamed, "halt": cmdHalt,
-			"hasonly": cmdHasOnly, "unsaid": cmdUnsaid, "cached": cmdCached, "recite": cmdRecite,
+			"secret": cmdSecret, "hasonly": cmdHasOnly, "unsaid": cmdUnsaid, "cached": cmdCached, "recite": cmdRecite,
+			"watch": cmdWatch, "seen": cmdSeen, "interrupt": cmdInterrupt,
 		},
 	})
 }
@@ -94,6 +95,7 @@ type stage struct {
 	answers map[string]chan answer // By the peer that was asked.
 	begun   map[string]chan ending // Commands in the background.
 	flows   map[string]*flow       // By the peer that is asked.
+	watched *peerProcess           // The command that goes on.
 }
 
 // answer is that of a question which was asked in the background.
@@ -448,7 +450,7 @@ func runCommand(env []string, dir, path string, args []string) (code int, stdout
 
 // eventually SECONDS NAME relay ARGS… runs a command until it succeeds;
 // eventually SECONDS NAME json KEY WANT until a status says what is wanted;
-// eventually SECONDS NAME door STATUS TEXT until its door answers that;
+// eventually SECONDS NAME door STATUS TEXT until its door answers that, with HEADER as for http;
 // eventually SECONDS NAME says PATTERN relay ARGS… runs a command until what it
 // prints matches, whatever its exit code.
 func cmdEventually(ts *testscript.TestScript, neg bool, args []string) {
@@ -482,6 +484,7 @@ func cmdEventually(ts *testscript.TestScript, neg bool, args []string) {
 func checkDoor(ts *testscript.TestScript, name, status, text string) error {
 	r, err := http.NewRequest(http.MethodGet, "http://"+scriptStage(ts).door(name)+"/v1/models", nil)
 	ts.Check(err)
+	addHeader(ts, r)
 	got, body, err := sendRequest(r)
 	if err == nil && (strconv.Itoa(got) != status || !strings.Contains(body, text)) {
 		err = fmt.Errorf("it says %d %s", got, body)
@@ -715,6 +718,7 @@ func cmdChat(ts *testscript.TestScript, neg bool, args []string) {
 func chatRequest(ts *testscript.TestScript, name, model, question string) (*http.Request, context.CancelFunc) {
 	r, cancel, err := newChat("http://"+scriptStage(ts).door(name), model, question)
 	ts.Check(err)
+	addHeader(ts, r)
 	return r, cancel
 }
 
@@ -775,14 +779,33 @@ func cmdHTTP(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	r, err := http.NewRequest(args[1], "http://"+scriptStage(ts).door(args[0])+args[2], strings.NewReader(body))
 	ts.Check(err)
+	addHeader(ts, r)
+	status, answer := send(ts, r)
+	fmt.Fprintf(ts.Stdout(), "%d %s\n", status, answer)
+}
+
+// addHeader gives a request the HEADER of the environment, "Name: value".
+func addHeader(ts *testscript.TestScript, r *http.Request) {
 	if name, value, ok := strings.Cut(ts.Getenv("HEADER"), ": "); ok {
 		r.Header.Set(name, value)
 		if name == "Host" {
 			r.Host = value
 		}
 	}
-	status, answer := send(ts, r)
-	fmt.Fprintf(ts.Stdout(), "%d %s\n", status, answer)
+}
+
+// secret NAME VARIABLE ARGS… runs relay ARGS… on a peer's machine, and keeps the
+// secret that it makes.
+func cmdSecret(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 3 {
+		ts.Fatalf("usage: secret NAME VARIABLE ARGS…")
+	}
+	code, stdout, stderr := runOn(ts, args[0], append(slices.Clone(args[2:]), "--json"))
+	var answer struct{ Secret string }
+	if err := json.Unmarshal([]byte(stdout), &answer); err != nil || code != 0 || answer.Secret == "" {
+		ts.Fatalf("no secret: exit %d: %s%s", code, stdout, stderr)
+	}
+	ts.Setenv(args[1], answer.Secret)
 }
 
 // gone NAME wants no process to be left whose command line names the peer's

@@ -64,7 +64,7 @@ func newModelSet() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "set NAME", Short: "Change how a model is treated",
 		Long: "Change how a model is treated. Of one that is pinned no copy is deleted to make room, on no\nmachine, and one replica stays loaded. " +
-			"Where nothing is said, a model is loaded when somebody\nasks for it. Only an admin's machine may do this.",
+			"Where nothing is said, a model is loaded when somebody\nasks for it. An alias means its model for clients and for what only shows or loads it, not here. Only\nan admin's machine may do this.",
 		Args: exactly(1, "the name of a model"),
 	}
 	asJSON := jsonFlag(cmd)
@@ -74,8 +74,16 @@ func newModelSet() *cobra.Command {
 	least := f.Int("min", 0, "replicas that are loaded at all times; 0 for none in particular")
 	most := f.Int("max", 0, "replicas that load may bring about; 0 for one on each machine that has the file")
 	idle := f.Duration("idle-unload", 0, "unload a replica after that long without a request, half a minute after it was loaded at the earliest; 0 for never")
+	aliases := f.StringArray("alias", nil, "a further `NAME` that it gets; repeatable; '' takes away those that it has")
+	fallback := f.String("fallback", "", "the `MODEL` that may answer in its stead where it cannot; empty for none")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		q.Name = args[0]
+		if f.Changed("alias") {
+			q.Aliases = aliases
+		}
+		if f.Changed("fallback") {
+			q.Fallback = fallback
+		}
 		if f.Changed("pinned") {
 			q.Pinned = pinned
 		}
@@ -121,7 +129,7 @@ func checkModelSet(q api.ModelSetRequest, idle time.Duration) error {
 	}
 	switch {
 	case q.SetOptions == (scheduler.SetOptions{}):
-		return &usageError{"relay model set wants at least one of --pinned, --only, --min, --max and --idle-unload"}
+		return &usageError{"relay model set wants at least one of --pinned, --only, --min, --max, --idle-unload, --alias and --fallback"}
 	case q.Min != nil && q.Max != nil && *q.Max > 0 && *q.Min > *q.Max:
 		return &usageError{fmt.Sprintf("--min %d is more than --max %d", *q.Min, *q.Max)}
 	case idle < 0 || idle > api.MaxIdleUnload || idle%time.Second != 0:

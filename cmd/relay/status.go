@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"maps"
@@ -56,7 +57,7 @@ func printStatus(w io.Writer, s api.Status, now time.Time) {
 		fmt.Fprintf(w, "\n%s is out of the mesh and is to erase itself when it is next seen (%s)\n", p.Name, p.ID)
 	}
 	fmt.Fprintln(w)
-	printModels(w, s.Models, names)
+	printModels(w, s.Models, names, false)
 	printWorkload(w, s.Models, names)
 	printParked(w, s.Models, names)
 	printUnfinished(w, s.Disk.Unfinished)
@@ -234,10 +235,15 @@ func printHeldBack(w io.Writer, peers []scheduler.PeerState) {
 	}
 }
 
-func printModels(w io.Writer, models []scheduler.ModelState, names map[string]string) {
+// printModels lists models; with all it also says what they can and are called.
+func printModels(w io.Writer, models []scheduler.ModelState, names map[string]string, all bool) {
 	if len(models) == 0 {
 		fmt.Fprintln(w, "no models yet")
 		return
+	}
+	head := []string{"MODEL", "SIZE", "SLOTS x CONTEXT", "LEADER", "RUNS ON", "HELD BY"}
+	if all {
+		head = append(head, "CAN", "ALIASES", "FALLBACK")
 	}
 	var rows [][]string
 	for _, m := range models {
@@ -245,10 +251,17 @@ func printModels(w io.Writer, models []scheduler.ModelState, names map[string]st
 		if m.Leader != nil {
 			leader = fmt.Sprintf("%s (epoch %d)", names[m.Leader.Peer], m.Leader.Epoch)
 		}
-		rows = append(rows, []string{m.Name, size(uint64(m.Size())), fmt.Sprintf("%d x %d", m.Slots, m.Context), leader,
-			runsText(m, names), heldText(m, names)})
+		row := []string{m.Name, size(uint64(m.Size())), fmt.Sprintf("%d x %d", m.Slots, m.Context), leader, runsText(m, names), heldText(m, names)}
+		if all {
+			can := "?"
+			if m.Can != nil {
+				can = canText(m.Can)
+			}
+			row = append(row, can, cmp.Or(aliasText(m), "-"), cmp.Or(fallbackText(m), "-"))
+		}
+		rows = append(rows, row)
 	}
-	printTable(w, []string{"MODEL", "SIZE", "SLOTS x CONTEXT", "LEADER", "RUNS ON", "HELD BY"}, rows)
+	printTable(w, head, rows)
 }
 
 // heldText names those who hold a model, and marks those who have only part of it.

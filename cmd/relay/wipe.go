@@ -98,7 +98,7 @@ func (m *machine) erase(id membership.MeshID) (text string, err error) {
 	if err := errors.Join(errs...); err != nil {
 		return "", err
 	}
-	for _, name := range []string{schedulerSpace(id), meshSpace(id)} {
+	for _, name := range []string{schedulerSpace(id), auditSpace(id), meshSpace(id)} {
 		if err := m.db.Space(name).Drop(); err != nil {
 			return "", err
 		}

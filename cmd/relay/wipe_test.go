@@ -36,6 +36,9 @@ func fill(t *testing.T, m *machine, dir string) (pulled, own string) {
 		t.Fatal(err)
 	}
 	node.Close()
+	if err := m.db.Space(auditSpace(id)).Apply([]store.Write{{Key: []byte("12345678"), Value: []byte("a row")}}); err != nil {
+		t.Fatal(err)
+	}
 	if err := m.db.Space(schedulerSpace(id)).Apply([]store.Write{{Key: []byte("fence/x"), Value: []byte("a fence")}}); err != nil {
 		t.Fatal(err)
 	}
@@ -87,7 +90,7 @@ func checkWiped(t *testing.T, m *machine, id membership.MeshID, pulled, own stri
 			t.Error(err)
 		}
 	}
-	for _, space := range []string{meshSpace(id), schedulerSpace(id)} {
+	for _, space := range []string{meshSpace(id), schedulerSpace(id), auditSpace(id)} {
 		if err := m.db.Space(space).Scan(nil, func(key, _ []byte) error { return errors.New(string(key)) }); err != nil {
 			t.Errorf("in %s: %v", space, err)
 		}

@@ -16,6 +16,7 @@ const (
 	maxTensors   = 1 << 14
 	maxKey       = 1 << 10 // bytes
 	maxText      = 1 << 10 // bytes that are kept of a text
+	maxTemplates = 1 << 20 // bytes of chat templates that are looked into: real ones have up to 40 KiB
 	maxString    = 32 << 20
 	maxArray     = 1 << 24       // elements, of texts
 	maxLayers    = 1 << 10       // and elements of arrays with one for each: llama.cpp takes 512

@@ -83,7 +83,7 @@ func equal(a, b Header) bool {
 	a.Parts, b.Parts = nil, nil
 	return ok && a.Name == b.Name && a.Arch == b.Arch && a.Kind == b.Kind && a.Params == b.Params && a.Layers == b.Layers &&
 		a.ContextTrain == b.ContextTrain && a.EmbeddingLength == b.EmbeddingLength && a.Vocab == b.Vocab &&
-		a.HasChatTemplate == b.HasChatTemplate && a.Quantization == b.Quantization && a.FileBytes == b.FileBytes && a.TensorBytes == b.TensorBytes
+		a.HasChatTemplate == b.HasChatTemplate && a.Tools == b.Tools && a.Images == b.Images && a.Audio == b.Audio && a.Quantization == b.Quantization && a.FileBytes == b.FileBytes && a.TensorBytes == b.TensorBytes
 }
 
 // The cache is 2 (keys and values) × layers × tokens × width of keys × 2 bytes.

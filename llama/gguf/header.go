@@ -53,6 +53,11 @@ type Header struct {
 	Vocab uint64
 	// HasChatTemplate says whether the file carries a chat template.
 	HasChatTemplate bool
+	// Tools: the chat template, or the one that is for tools, has a place for them.
+	// Without one the engine leaves a request's tools out, and the model never sees them.
+	Tools bool
+	// Images and Audio are what a projector reads.
+	Images, Audio bool
 	// Quantization names the mix of tensor types, such as "Q4_K_M".
 	Quantization string
 	// FileBytes is the length of the file, or of all parts.
@@ -141,7 +146,10 @@ func (s set) describe() (Header, error) {
 	if h.Vocab == 0 {
 		h.Vocab, _ = w.number(h.Arch + ".vocab_size")
 	}
-	_, h.HasChatTemplate = w.get("tokenizer.chat_template").(string)
+	_, h.HasChatTemplate = w.get(templateKey).(string)
+	h.Tools = w.tools
+	h.Images, _ = w.get("clip.has_vision_encoder").(bool)
+	h.Audio, _ = w.get("clip.has_audio_encoder").(bool)
 	pairs := slices.Clone(w.pairs)
 	if remembers(h.Arch) {
 		// The parser takes models that pool the last token, or look ahead, for ones

@@ -55,7 +55,11 @@ func (w *walk) value(key string) error {
 	}
 	switch {
 	case kind == typeString:
-		text, err := w.text(maxString)
+		read := func() (string, error) { return w.text(maxString) }
+		if key == templateKey || key == toolTemplateKey {
+			read = w.template
+		}
+		text, err := read()
 		if err != nil {
 			return err
 		}

@@ -26,6 +26,7 @@ type walk struct {
 	// counted from the start of the data.
 	elements, bytes, end uint64
 	start                uint64 // of the data
+	tools                bool   // A chat template has a place for them.
 }
 
 // A budget is what all files of one model share: what they may still have, the
@@ -34,11 +35,12 @@ type budget struct {
 	r               *bufio.Reader
 	header, data    uint64 // bytes
 	pairs, elements int
+	templates       int // bytes
 	tensors         map[string]bool
 }
 
 func newBudget() *budget {
-	return &budget{r: bufio.NewReaderSize(nil, 1<<16), header: maxHeader, data: maxData, pairs: maxPairs, elements: maxElements, tensors: map[string]bool{}}
+	return &budget{r: bufio.NewReaderSize(nil, 1<<16), header: maxHeader, data: maxData, pairs: maxPairs, elements: maxElements, templates: maxTemplates, tensors: map[string]bool{}}
 }
 
 // errEnd is the end of the file inside of the header.

@@ -2,7 +2,12 @@
 // a time. Rows say who asked for what, where it ran and what it took, never a text.
 package audit
 
-import "time"
+import (
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+)
 
 // Row is one request.
 type Row struct {
@@ -39,4 +44,38 @@ type Row struct {
 	QueueMS float64 `json:"queue_ms"`
 	FirstMS float64 `json:"first_ms"`
 	TotalMS float64 `json:"total_ms"`
+}
+
+// The longest texts in a row, in characters.
+const (
+	maxID   = 128
+	maxName = 100
+	maxWord = 64
+)
+
+// Bounded is the row with every text cut to what a row may hold, and nothing in them
+// that does more to a terminal than to be shown.
+func (r Row) Bounded() Row {
+	r.ID = bounded(r.ID, maxID)
+	r.Model, r.Served = bounded(r.Model, maxName), bounded(r.Served, maxName)
+	r.Entrance, r.Peer, r.Key = bounded(r.Entrance, maxWord), bounded(r.Peer, maxWord), bounded(r.Key, maxWord)
+	r.Method, r.Route, r.Path, r.Reason = bounded(r.Method, maxWord), bounded(r.Route, maxWord), bounded(r.Path, maxWord), bounded(r.Reason, maxWord)
+	return r
+}
+
+func bounded(text string, most int) string {
+	plain := true
+	for _, c := range text {
+		plain = plain && unicode.IsPrint(c) && c != utf8.RuneError
+	}
+	if plain && len(text) <= most {
+		return text
+	}
+	runes := []rune(strings.Map(func(c rune) rune {
+		if unicode.IsPrint(c) {
+			return c
+		}
+		return utf8.RuneError
+	}, text[:min(len(text), 4*most)]))
+	return string(runes[:min(len(runes), most)])
 }

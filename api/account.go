@@ -1,0 +1,96 @@
+package api
+
+import (
+	"io"
+	"strings"
+	"time"
+
+	"relay/api/metrics"
+	"relay/store/audit"
+)
+
+// meter is what is noted of a request while it is under way, for its account.
+type meter struct {
+	// counted is the model under which it is in flight; nil before that is known.
+	counted *metrics.Model
+	// waited is how long the engine was waited for, on whichever peer.
+	waited time.Duration
+}
+
+// inFlight counts a request as in flight, by the name of the registered model that it
+// is for; account ends that.
+func (d *Door) inFlight(c *call, model string) {
+	if c.meter.counted == nil {
+		c.meter.counted = d.opt.Metrics.Model(model)
+		c.meter.counted.Begin()
+	}
+}
+
+// waits notes that an engine is waited for until the function is called that it
+// returns. There is one wait at a time.
+func (c *call) waits() (over func()) {
+	began := time.Now()
+	return func() { c.meter.waited += time.Since(began) }
+}
+
+// waited is the body of an engine's answer, whose reads are waits.
+func (c *call) waited(body io.ReadCloser) io.ReadCloser { return waitedBody{body, c} }
+
+type waitedBody struct {
+	io.ReadCloser
+	call *call
+}
+
+func (b waitedBody) Read(p []byte) (int, error) {
+	began := time.Now()
+	n, err := b.ReadCloser.Read(p)
+	b.call.meter.waited += time.Since(began)
+	return n, err
+}
+
+// account puts down a request of the entrance that is over: in the metrics, and as a
+// row of the audit.
+func (d *Door) account(c *call) {
+	total := time.Since(c.began)
+	d.opt.Metrics.Observe(c.figures(d.opt.Metrics, total))
+	if c.meter.counted != nil {
+		c.meter.counted.End()
+	}
+	if d.opt.Audit != nil && audited(c.route) {
+		d.opt.Audit(c.row(d.opt.Self, total))
+	}
+}
+
+// audited says whether requests of a route are worth rows: those by which machines
+// look after a peer, again and again, are not.
+func audited(route string) bool {
+	return route != "/healthz" && route != "/readyz" && !strings.HasPrefix(route, "/metrics")
+}
+
+func (c *call) figures(m *metrics.Metrics, total time.Duration) metrics.Request {
+	r := metrics.Request{
+		Route: c.route, Status: c.status, Overhead: total - c.routed - c.meter.waited, Queue: c.routed + c.queue, First: c.token,
+		Prompt: c.prompt, Completion: c.answer, Retries: c.tries - 1,
+	}
+	switch {
+	case c.served != "":
+		r.Model = m.Model(c.served)
+	case c.meter.counted != nil:
+		r.Model = c.meter.counted
+	case c.model != "":
+		r.Model = m.Unknown()
+	}
+	if c.stream && c.answer > 1 && c.token > 0 && c.reason == "" {
+		r.PerToken = (total - c.token) / time.Duration(c.answer-1)
+	}
+	return r
+}
+
+func (c *call) row(self string, total time.Duration) audit.Row {
+	return audit.Row{
+		ID: c.id, Time: c.began, Entrance: self, Method: c.method, Route: c.route, Key: c.keyID, Model: c.model, Served: c.served,
+		Peer: c.peer, Path: c.path, Attempts: c.tries, Stream: c.stream, Status: c.status, Reason: c.reason,
+		Prompt: c.prompt, Completion: c.answer, Cached: c.cached,
+		QueueMS: ms(c.routed + c.queue), FirstMS: ms(c.token), TotalMS: ms(total),
+	}
+}

@@ -1,0 +1,225 @@
+package api
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"relay/scheduler"
+)
+
+// errLost is why a request ends whose client went away.
+var errLost = errors.New("the client went away")
+
+// ask makes a route of a dialect: it finds a replica, passes its answer on, and tries
+// another one as long as the client has seen nothing.
+func (d *Door) ask(speak dialect) func(http.ResponseWriter, *http.Request, *call) {
+	return func(w http.ResponseWriter, r *http.Request, c *call) {
+		buf, no := d.readBody(w, r)
+		defer buf.drop()
+		if no != nil {
+			d.refuse(w, c, no)
+			return
+		}
+		q, no := speak(r.Header, buf.b)
+		if no != nil {
+			d.refuse(w, c, no)
+			return
+		}
+		c.model, c.stream = q.model, q.stream
+		m, no := d.modelFor(q, c)
+		if no != nil {
+			d.refuse(w, c, no)
+			return
+		}
+		d.inFlight(c, m.Name)
+		ticket, no := d.admit(w, c)
+		if no != nil {
+			d.refuse(w, c, no)
+			return
+		}
+		c.ticket = ticket
+		defer ticket.Done()
+
+		ctx, cancel := context.WithCancelCause(r.Context())
+		defer cancel(nil)
+		c.hold = &buffer{held: d.held}
+		defer c.hold.drop()
+		ans := newAnswer(w, c, d.opt.Deadlines, func() { cancel(errLost) })
+		defer ans.end()
+		if q.reply != nil {
+			ans.speak(q.reply(c, q.model))
+		}
+		patience := d.patience(r)
+		shown := q.model
+		no = d.attempts(ctx, c, q, m, shown, patience, ans)
+		if fallback, found := d.fallback(c, m, no); found {
+			d.opt.Log.Info("falling back", "request_id", c.id, "model", m.Name, "fallback", fallback.Name, "reason", no.reason)
+			no = d.attempts(ctx, c, q, fallback, fallback.Name, patience, ans)
+		}
+		switch {
+		case no == nil:
+		case ctx.Err() != nil || errors.Is(no, errLost):
+			c.gone(ctx)
+		case c.aborted:
+			c.refused(no)
+		default:
+			ans.refuse(d, no)
+		}
+	}
+}
+
+// modelFor finds the model of a request, which the key must be allowed to use and which
+// must be of the kind that the route is for.
+func (d *Door) modelFor(q *request, c *call) (m scheduler.ServedModel, no *refusal) {
+	m, found := d.resolve(q.model)
+	if !found {
+		return m, unknownModel(q.model, d.modelsFor(c))
+	}
+	if !c.grant.May(m.Name) {
+		no = refuse(scheduler.NotAllowed, "the key %q may not use model %q; GET /v1/models lists what it may, and an admin can change that (relay key)", clip(c.grant.Name, 60), clip(q.model, 100))
+		no.param = "model"
+		return m, no
+	}
+	kind := cmp.Or(m.Kind, kindChat)
+	switch {
+	case q.kind != "" && q.kind != kind:
+		return m, invalid("model", "model %q is %s; ask it at %s", clip(q.model, 100), kindText[kind], kindRoutes[kind])
+	case q.images && !m.Images && !m.Unknown && m.Kind != "":
+		return m, invalid("messages", "model %q cannot read images: it has no projector for them; send text, or ask a model that can (GET /v1/models)", clip(q.model, 100))
+	case q.tools && !m.Tools && !m.Unknown && m.Kind != "":
+		return m, invalid("tools", "model %q cannot call tools: its template has no place for them; leave tools out, or ask a model that can (GET /v1/models)", clip(q.model, 100))
+	}
+	return m, nil
+}
+
+// kindText says what a kind of model does, kindRoutes where it is asked.
+var (
+	kindText   = map[string]string{kindChat: "a chat model", kindEmbed: "an embedding model", kindRerank: "a reranking model"}
+	kindRoutes = map[string]string{
+		kindChat:  "POST /v1/chat/completions, /v1/completions, /v1/responses or /v1/messages",
+		kindEmbed: "POST /v1/embeddings", kindRerank: "POST /v1/rerank",
+	}
+)
+
+// attempts asks one model's replicas in turn. nil means that the whole answer went out.
+// shown is what the answer calls the model.
+func (d *Door) attempts(ctx context.Context, c *call, q *request, m scheduler.ServedModel, shown string, patience time.Duration, ans *answer) *refusal {
+	var tried []string
+	var last *refusal // why the attempt before this one failed
+	for nth := 1; ; nth++ {
+		rt, err := d.pick(ctx, c, m, patience, tried, last)
+		if err != nil {
+			no := d.notServed(err, m, c)
+			if last != nil && last.answered {
+				// A living replica said no, and there is no other to ask: its
+				// words say more than that there is none.
+				no = last
+			}
+			return no
+		}
+		c.tries++
+		c.peer, c.path, c.hardware = rt.Peer, rt.Path, rt.Hardware
+		c.served = cmp.Or(rt.Model.Name, m.Name)
+		a := &attempt{door: d, call: c, route: rt, request: q, shown: shown}
+		no, gone := a.do(ctx, ans)
+		if no == nil || gone || c.aborted {
+			return no
+		}
+		last = no
+		if mark := cmp.Or(rt.Mark, rt.Peer); !slices.Contains(tried, mark) {
+			tried = append(tried, mark)
+		}
+		if a.delivered || no.verdict().retry != scheduler.RetryElsewhere || nth >= d.opt.Attempts {
+			no.last = a.delivered
+			return no
+		}
+		d.opt.Log.Info("trying elsewhere", "request_id", c.id, "peer", shortPeer(rt.Peer), "attempt", c.tries, "reason", no.reason)
+	}
+}
+
+// fallback is the model that an admin lets answer in the place of one that cannot be
+// served, where there is one that the key may use. It is one step: a fallback's own does
+// not count.
+func (d *Door) fallback(c *call, m scheduler.ServedModel, no *refusal) (scheduler.ServedModel, bool) {
+	if no == nil || no.last || m.Fallback == "" || c.aborted {
+		return m, false
+	}
+	switch no.reason {
+	case scheduler.NoCapacity, scheduler.NoHolder, scheduler.NoEngine, scheduler.Parked, scheduler.DeviceBusy, scheduler.Cordoned, scheduler.Unloaded,
+		scheduler.EngineFailed, scheduler.PeerGone:
+	default:
+		return m, false
+	}
+	f, found := d.resolve(m.Fallback)
+	return f, found && f.UID != m.UID && c.grant.May(f.Name) && cmp.Or(f.Kind, kindChat) == cmp.Or(m.Kind, kindChat)
+}
+
+// gone notes that nobody waits for the answer any more.
+func (c *call) gone(ctx context.Context) {
+	c.status, c.reason, c.cause = statusGone, "", context.Cause(ctx)
+}
+
+// patience is how long the client lets the scheduler take: Prefer: wait=N, in
+// seconds (RFC 7240). wait=0 asks for what is ready now.
+func (d *Door) patience(r *http.Request) time.Duration {
+	most := d.opt.Deadlines.Route
+	for _, prefer := range r.Header.Values("Prefer") {
+		for p := range strings.SplitSeq(prefer, ",") {
+			name, value, _ := strings.Cut(strings.TrimSpace(p), "=")
+			if !strings.EqualFold(strings.TrimSpace(name), "wait") {
+				continue
+			}
+			n, err := strconv.Atoi(strings.TrimSpace(value))
+			if err != nil || n < 0 || n > 1<<20 {
+				continue // a preference that is not understood is ignored
+			}
+			// A moment is left for looking around even where none is given.
+			wait := max(time.Duration(n)*time.Second, 100*time.Millisecond)
+			if most == 0 || wait < most {
+				return wait
+			}
+		}
+	}
+	return most
+}
+
+// pick asks the scheduler for a replica, within bounds.
+func (d *Door) pick(ctx context.Context, c *call, m scheduler.ServedModel, patience time.Duration, tried []string, last *refusal) (scheduler.Route, error) {
+	began := time.Now()
+	defer func() { c.routed += time.Since(began) }()
+	if last != nil && last.answered && (patience == 0 || patience > d.opt.Deadlines.Retry) {
+		patience = d.opt.Deadlines.Retry
+	}
+	if patience > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, patience)
+		defer cancel()
+	}
+	rt, err := d.opt.Scheduler.Route(ctx, m.UID, slices.Clone(tried))
+	if err == nil && (rt.Client == nil || rt.Done == nil) {
+		return rt, errors.New("the scheduler named a replica without a way to it")
+	}
+	return rt, err
+}
+
+// notServed is the refusal for a scheduler's error.
+func (d *Door) notServed(err error, m scheduler.ServedModel, c *call) *refusal {
+	var no *refusal
+	switch why := scheduler.ReasonOf(err); {
+	case why == scheduler.ModelNotFound:
+		no = unknownModel(c.model, d.modelsFor(c))
+	case why == scheduler.Internal && errors.Is(err, context.DeadlineExceeded):
+		// Whatever was waited for did not come up in the time there was.
+		no = refuse(scheduler.ModelLoading, "model %q is not ready yet; ask again", clip(c.model, 100))
+	default:
+		return refusalOf(err, c.id)
+	}
+	no.cause = err
+	return no
+}
