@@ -74,14 +74,11 @@ type Timings struct {
 	Answer int
 }
 
-// OnlyProgress reports whether a chunk tells no more than how far the prompt is
-// read: the answer has not begun.
-func (c *Chunk) OnlyProgress() bool {
-	if !c.HasProgress || c.HasUsage {
-		return false
-	}
-	for _, ch := range c.Choices {
-		if ch.Text != "" || ch.Finish != "" || !ch.Delta.empty() {
+// Empty reports whether a chunk has nothing of an answer: it tells how far the
+// prompt is read, or only who speaks.
+func (c *Chunk) Empty() bool {
+	for i := range c.Choices {
+		if ch := &c.Choices[i]; ch.Text != "" || ch.Finish != "" || !ch.Delta.empty() {
 			return false
 		}
 	}

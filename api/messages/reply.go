@@ -9,8 +9,7 @@ import (
 	"relay/api/chat"
 )
 
-// Ping is the event that keeps a stream open that has begun; before that a
-// comment does.
+// Ping is the event that keeps a stream open that has begun.
 const Ping = "event: ping\ndata: {\"type\":\"ping\"}\n\n"
 
 // Reply is the answer to one request on its way to the client, either as events
@@ -68,7 +67,7 @@ func NewReply(q *Request, id, model string, grab func(n int) bool) *Reply {
 // before the answer has begun. The error is chat.ErrChunk or chat.ErrTooLarge.
 func (r *Reply) Chunk(dst []byte, c *chat.Chunk) (_ []byte, err error) {
 	r.meter.Add(c)
-	if c.OnlyProgress() {
+	if c.Empty() {
 		return dst, nil
 	}
 	dst = r.begin(dst)
@@ -304,12 +303,8 @@ func (r *Reply) reason(dst []byte) []byte {
 	return append(dst, "null"...)
 }
 
-// Fail appends the event that ends a stream that broke off. kind is Anthropic's
-// type of error.
-func (r *Reply) Fail(dst []byte, kind, message string) []byte {
-	dst = chat.Quote(append(dst, "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":"...), kind)
-	return append(chat.Quote(append(dst, `,"message":`...), message), "}}\n\n"...)
-}
+// Begun reports whether events were made: before that a client knows no ping.
+func (r *Reply) Begun() bool { return r.begun }
 
 // Usage is what the answer took, as far as the engine has told.
 func (r *Reply) Usage() chat.Usage { return r.meter.Usage() }

@@ -131,11 +131,18 @@ func TestCount(t *testing.T) {
 			t.Errorf("%s: %v", body, err)
 		}
 	}
-	if b, err := Counted([]byte(`{"input_tokens":7,"object":"response.input_tokens"}`)); err != nil || string(b) != `{"input_tokens":7}` {
+	b, err := q.TokenizeBody([]byte(`{"prompt":"<s>\"hi\""}`))
+	if want := `{"model":"m","content":"<s>\"hi\"","add_special":true,"parse_special":true}`; err != nil || string(b) != want {
 		t.Errorf("%s, %v", b, err)
 	}
-	for _, bad := range []string{``, `[]`, `{}`, `{"input_tokens":"7"}`} {
+	if b, err := Counted([]byte(`{"tokens":[1,50,60]}`)); err != nil || string(b) != `{"input_tokens":3}` {
+		t.Errorf("%s, %v", b, err)
+	}
+	for _, bad := range []string{``, `[]`, `{}`, `{"tokens":"7"}`, `{"prompt":[]}`} {
 		if b, err := Counted([]byte(bad)); !errors.Is(err, ErrCount) {
+			t.Errorf("%s: %s, %v", bad, b, err)
+		}
+		if b, err := q.TokenizeBody([]byte(bad)); !errors.Is(err, ErrCount) {
 			t.Errorf("%s: %s, %v", bad, b, err)
 		}
 	}

@@ -66,7 +66,7 @@ func NewReply(q *Request, id string, now int64, model string, grab func(n int) b
 // before the answer has begun. The error is chat.ErrChunk or chat.ErrTooLarge.
 func (r *Reply) Chunk(dst []byte, c *chat.Chunk) ([]byte, error) {
 	r.meter.Add(c)
-	if c.OnlyProgress() {
+	if c.Empty() {
 		return dst, nil
 	}
 	dst = r.begin(dst)
