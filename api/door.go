@@ -17,6 +17,8 @@ type Door struct {
 	opt   DoorOptions
 	guard *guard
 	held  *held
+	// clients and hops are the requests under way.
+	clients, hops crowd
 }
 
 // NewDoor checks the options.
@@ -25,7 +27,8 @@ func NewDoor(opt DoorOptions) (*Door, error) {
 		return nil, err
 	}
 	opt = opt.withDefaults()
-	return &Door{opt: opt, guard: newGuard(opt.Listen), held: &held{max: opt.MaxHeld}}, nil
+	most := int64(opt.MaxRequests)
+	return &Door{opt: opt, guard: newGuard(opt.Listen), held: &held{max: opt.MaxHeld}, clients: crowd{max: most}, hops: crowd{max: most}}, nil
 }
 
 // route is one path of the entrance.
@@ -121,6 +124,11 @@ func (d *Door) Handler() http.Handler {
 				return
 			}
 			c.grant, c.keyID = grant, grant.ID
+			if !d.clients.enter() {
+				d.refuse(w, c, busyCrowd())
+				return
+			}
+			defer d.clients.leave()
 		}
 		rt.serve(w, r, c)
 	})

@@ -92,6 +92,11 @@ func (d *Door) hop(w http.ResponseWriter, r *http.Request, c *call) {
 		d.refuseHop(w, c, invalid("", "the forwarded request does not say which model it is for"))
 		return
 	}
+	if !d.hops.enter() {
+		d.refuseHop(w, c, busyCrowd())
+		return
+	}
+	defer d.hops.leave()
 	// The entrance learns at once that somebody is there: how long the engine may
 	// take is another question, with another deadline.
 	w.WriteHeader(http.StatusProcessing)

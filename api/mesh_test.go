@@ -72,6 +72,8 @@ type testScheduler struct {
 	over chan struct{}
 	// routeErr answers every Route, serveErr every Serve, where they are set.
 	routeErr, serveErr error
+	// failing answers the Route of models, by uid.
+	failing map[string]error
 	asked              [][]string
 	models             []scheduler.ServedModel
 	patience           []time.Duration
@@ -98,6 +100,9 @@ func (s *testScheduler) Route(ctx context.Context, model string, tried []string)
 		s.patience = append(s.patience, 0)
 	}
 	err := s.routeErr
+	if err == nil {
+		err = s.failing[model]
+	}
 	s.mu.Unlock()
 	if err != nil {
 		return scheduler.Route{}, err
@@ -487,4 +492,12 @@ func (l *logged) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.b.String()
+}
+
+// param is the field that the error names.
+func (e *apiError) param() string {
+	if e == nil || e.Param == nil {
+		return ""
+	}
+	return *e.Param
 }

@@ -78,6 +78,10 @@ type DoorOptions struct {
 	// MaxHeld bounds the bytes of request bodies and unstreamed answers that
 	// are held in memory at one time, all requests together; 0 means 512 MiB.
 	MaxHeld int64
+	// MaxRequests bounds the requests that are served at one time, those of clients and
+	// those that other peers forward each for itself; one more is refused as busy. 0
+	// means 2048.
+	MaxRequests int
 	// Attempts is how many replicas a request may be tried on before its first
 	// data event, 1 to 10; 0 means 3.
 	Attempts int
@@ -161,6 +165,9 @@ func (o DoorOptions) withDefaults() DoorOptions {
 	if o.MaxHeld == 0 {
 		o.MaxHeld = 512 << 20
 	}
+	if o.MaxRequests == 0 {
+		o.MaxRequests = 2048
+	}
 	if o.Attempts == 0 {
 		o.Attempts = 3
 	}
@@ -191,6 +198,8 @@ func (o DoorOptions) Validate() error {
 		return fmt.Errorf("max body: %d bytes is less than none", o.MaxBody)
 	case o.MaxHeld < 0:
 		return fmt.Errorf("max held: %d bytes is less than none", o.MaxHeld)
+	case o.MaxRequests < 0:
+		return fmt.Errorf("max requests: %d is less than none", o.MaxRequests)
 	case o.Attempts < 0 || o.Attempts > 10:
 		return fmt.Errorf("attempts: %d is not from 1 to 10", o.Attempts)
 	}

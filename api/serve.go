@@ -17,8 +17,34 @@ type ServeOptions struct {
 	// ConnContext is where a remote peer's id enters a request's context, for
 	// DoorOptions.HopPeer to find; nil for none.
 	ConnContext func(context.Context, net.Conn) context.Context
+	// MaxConns bounds the connections that are open at one time. One more is closed at
+	// once, unless another one that serves no request can be. 0 means 4096, or a third
+	// of the files that this process may open where that is less: a request takes two,
+	// and there are others.
+	MaxConns int
+	// MaxWaiting bounds the connections on which no request is served: those whose
+	// header has not come yet, and kept ones between two requests. Where there is one
+	// more, the one that has waited longest is closed. 0 means 2048, or half of
+	// MaxConns where that is less.
+	MaxWaiting int
 	// Log may be nil.
 	Log *slog.Logger
+}
+
+func (o ServeOptions) withDefaults() ServeOptions {
+	if o.MaxConns == 0 {
+		o.MaxConns = 4096
+		if files, ok := openFiles(); ok {
+			o.MaxConns = max(1, min(o.MaxConns, files/3))
+		}
+	}
+	if o.MaxWaiting == 0 {
+		o.MaxWaiting = max(1, min(2048, o.MaxConns/2))
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	return o
 }
 
 // Serve answers on l until ctx ends, then lets requests finish for
@@ -26,22 +52,26 @@ type ServeOptions struct {
 // any more; nil when ctx was the reason. It closes l.
 func Serve(ctx context.Context, l net.Listener, h http.Handler, o ServeOptions) error {
 	limits := o.Deadlines.withDefaults()
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
+	o = o.withDefaults()
 	var serving sync.WaitGroup
-	var fresh freshConns
+	open := newConns(o.MaxConns, o.MaxWaiting)
 	srv := &http.Server{
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			serving.Add(1)
 			defer serving.Done()
+			open.serves(r.Context())
 			h.ServeHTTP(w, r)
 		}),
 		ReadHeaderTimeout: limits.ReadHeader,
 		IdleTimeout:       limits.Idle,
 		MaxHeaderBytes:    64 << 10,
-		ConnContext:       o.ConnContext,
-		ConnState:         fresh.note,
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
+			if o.ConnContext != nil {
+				ctx = o.ConnContext(ctx, c)
+			}
+			return context.WithValue(ctx, connKey{}, c)
+		},
+		ConnState: open.note,
 		// Requests may outlive ctx while they drain.
 		BaseContext: func(net.Listener) context.Context { return context.WithoutCancel(ctx) },
 		// What it has to say is about connections of others that broke.
@@ -51,7 +81,7 @@ func Serve(ctx context.Context, l net.Listener, h http.Handler, o ServeOptions) 
 	stopped := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(stopped)
-		fresh.close()
+		open.stop()
 		drain, cancel := context.WithCancel(context.WithoutCancel(ctx))
 		defer cancel()
 		if limits.Drain > 0 {
@@ -73,37 +103,4 @@ func Serve(ctx context.Context, l net.Listener, h http.Handler, o ServeOptions) 
 		return nil
 	}
 	return fmt.Errorf("serve %s: %w", l.Addr(), err)
-}
-
-// freshConns are the connections over which nothing came yet. Shutdown would
-// wait some seconds for each of them.
-type freshConns struct {
-	mu     sync.Mutex
-	conns  map[net.Conn]struct{}
-	closed bool
-}
-
-func (f *freshConns) note(c net.Conn, state http.ConnState) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	switch {
-	case state != http.StateNew:
-		delete(f.conns, c)
-	case f.closed:
-		c.Close()
-	default:
-		if f.conns == nil {
-			f.conns = make(map[net.Conn]struct{})
-		}
-		f.conns[c] = struct{}{}
-	}
-}
-
-func (f *freshConns) close() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.closed = true
-	for c := range f.conns {
-		c.Close()
-	}
 }

@@ -9,7 +9,7 @@ const hello = [{ role: 'user', content: 'Say something.' }];
 test('lists models, and shows one', patience, async () => {
   const seen = [];
   for await (const model of client.models.list()) seen.push(model);
-  assert.deepEqual(seen.map((m) => m.id).sort(), ['chat', 'embed', 'faulty', 'slow', 'vision']);
+  assert.deepEqual(seen.map((m) => m.id).sort(), ['agent', 'chat', 'embed', 'faulty', 'slow', 'vision']);
   for (const model of seen) assert.equal(model.object, 'model');
   const one = await client.models.retrieve('chat');
   assert.equal(one.id, 'chat');
@@ -123,20 +123,19 @@ test('calls tools, several at a time', patience, async () => {
   assert.deepEqual(streamed.map((c) => [c.name, JSON.parse(c.text).place]), [['weather', 'Rome'], ['weather', 'Oslo']]);
 
   const answered = await client.chat.completions.create({
-    ...ask, max_tokens: 8,
+    ...ask,
     messages: [...ask.messages, whole.choices[0].message, ...calls.map((c) => ({ role: 'tool', tool_call_id: c.id, content: 'sunny' }))],
   });
-  assert.ok(answered.choices[0].message.content.length > 0);
-  assert.equal(answered.choices[0].finish_reason, 'length');
+  assert.equal(answered.choices[0].message.content, 'It is sunny in both.');
 });
 
 test('runs tools by its helper', patience, async () => {
   const places = [];
   const runner = client.chat.completions.runTools({
-    model: 'chat', messages: [{ role: 'user', content: 'TOOLS weather in Rome and Oslo' }], max_tokens: 64,
+    model: 'chat', messages: [{ role: 'user', content: 'TOOLS weather in Rome and Oslo' }],
     tools: [{ type: 'function', function: { ...weather.function, parse: JSON.parse, function: ({ place }) => { places.push(place); return 'sunny'; } } }],
   });
-  assert.ok((await runner.finalContent()).length > 0);
+  assert.equal(await runner.finalContent(), 'It is sunny in both.');
   assert.deepEqual(places, ['Rome', 'Oslo']);
 });
 
@@ -220,10 +219,10 @@ test('responds with tools, and by a schema', patience, async () => {
     const calls = answer.output.filter((o) => o.type === 'function_call');
     assert.deepEqual(calls.map((c) => [c.name, JSON.parse(c.arguments).place]), [['weather', 'Rome'], ['weather', 'Oslo']]);
     const next = await client.responses.create({
-      model: 'chat', tools, max_output_tokens: 16,
+      model: 'chat', tools,
       input: [...input, ...answer.output, ...calls.map((c) => ({ type: 'function_call_output', call_id: c.call_id, output: 'sunny' }))],
     });
-    assert.ok(next.output_text.length > 0);
+    assert.equal(next.output_text, 'It is sunny in both.');
   }
   const parsed = await client.responses.parse({ model: 'chat', input: 'A place.', text: { format: { type: 'json_schema', name: 'place', strict: true, schema: place } } });
   assert.ok(Number.isInteger(parsed.output_parsed.people));
@@ -285,10 +284,14 @@ test('keeps to the limits of a key', patience, async () => {
 });
 
 test('tries again where that helps', patience, async () => {
-  await client.chat.completions.create({ model: 'faulty', messages: hello, max_tokens: 2 });
+  // A peer waits by itself for an engine that loads, unless it is told not to.
+  const impatient = new OpenAI({ defaultHeaders: { prefer: 'wait=0' } });
+  const ask = { model: 'faulty', messages: hello, max_tokens: 2 };
+  await client.chat.completions.create(ask);
   await faults('faulty', 'refuse*1');
-  const answer = await client.chat.completions.create({ model: 'faulty', messages: hello, max_tokens: 2 });
-  assert.equal(answer.usage.completion_tokens, 2);
+  await assert.rejects(impatient.chat.completions.create(ask, { maxRetries: 0 }), (e) => e instanceof OpenAI.InternalServerError && e.status === 503 && e.headers.get('retry-after'));
+  await faults('faulty', 'refuse*1');
+  assert.equal((await impatient.chat.completions.create(ask)).usage.completion_tokens, 2);
   await faults('faulty', 'die:3*1');
   const cut = await client.chat.completions.create({ model: 'faulty', messages: hello, max_tokens: 20, stream: true });
   await assert.rejects(async () => { for await (const _ of cut); }, OpenAI.APIError);

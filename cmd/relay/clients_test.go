@@ -3,7 +3,9 @@ package main_test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"net"
 	"net/http"
@@ -13,6 +15,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -28,7 +32,8 @@ const clientsDir = "../../api/clients"
 
 // toolScript has a model that is asked for the weather in two places ask for both at once.
 const toolScript = `[{"match": "TOOLS weather in Rome and Oslo", "turns": [
-  {"tool_calls": [{"name": "weather", "arguments": {"place": "Rome"}}, {"name": "weather", "arguments": {"place": "Oslo"}}]}
+  {"tool_calls": [{"name": "weather", "arguments": {"place": "Rome"}}, {"name": "weather", "arguments": {"place": "Oslo"}}]},
+  {"content": "It is sunny in both."}
 ]}]`
 
 // TestClients drives the door as people do: with the clients that they have, as
@@ -47,6 +52,73 @@ func TestClients(t *testing.T) {
 		})
 	}
 }
+
+// TestClientsGo runs openai-go: our tests with it, and its own, which send every field
+// that there is. Each of those passes, or fails on what the door says it cannot do;
+// which, is in testdata/openai_go.golden.
+func TestClientsGo(t *testing.T) {
+	m := newClientMesh(t, stage.Options{}, toolScript)
+	for model, names := range map[string][]string{
+		"chat": {"gpt-5.4", "gpt-5.1", "gpt-4o-mini", "gpt-3.5-turbo-instruct"}, "embed": {"text-embedding-3-small"},
+	} {
+		args := []string{"model", "set", model}
+		for _, name := range names {
+			args = append(args, "--alias", name)
+		}
+		if _, err := m.Relay(t.Context(), m.serving, args...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// -vet=off: it is theirs.
+	out, _ := m.run(t, 8*time.Minute, "go", "test", "-count=1", "-vet=off", "-json", "-run", "^Test(ChatCompletion|Completion|Embedding|Model|Response|InputItem|InputToken)(Message)?(New|Get|Update|List|Delete|Cancel|Compact|Count)(WithOptionalParams)?$",
+		"github.com/openai/openai-go/v3", "github.com/openai/openai-go/v3/responses")
+	got := outcomes(t, out, strings.NewReplacer(m.entrance.Door, "http://DOOR"))
+	if len(got) < 15 {
+		t.Fatalf("%d of openai-go's own tests ran:\n%s", len(got), tail(out, 4000))
+	}
+	text := strings.Join(got, "\n") + "\n"
+	const path = "testdata/openai_go.golden"
+	if updating() {
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if want, err := os.ReadFile(path); err != nil || string(want) != text {
+		t.Errorf("%s is not what it was (-update if it should not be): %v\n%s", path, err, text)
+	}
+	m.command(t, 5*time.Minute, "go", "test", "-count=1", ".")
+}
+
+func updating() bool { return flag.Lookup("update").Value.String() == "true" }
+
+// outcomes are the tests of `go test -json`, with what failed.
+func outcomes(t *testing.T, out string, tidy *strings.Replacer) (list []string) {
+	t.Helper()
+	said := map[string]string{}
+	for line := range strings.Lines(out) {
+		var event struct{ Action, Test, Output string }
+		if json.Unmarshal([]byte(line), &event) != nil || event.Test == "" {
+			continue
+		}
+		switch event.Action {
+		case "output":
+			if _, text, ok := strings.Cut(event.Output, "err should be nil: "); ok {
+				said[event.Test] = strings.TrimSpace(requestID.ReplaceAllString(tidy.Replace(text), "req-…"))
+			}
+		case "pass":
+			list = append(list, event.Test+"\n  passes")
+		case "fail":
+			if said[event.Test] == "" {
+				t.Errorf("%s fails, and not by an error of the door", event.Test)
+			}
+			list = append(list, event.Test+"\n  "+said[event.Test])
+		}
+	}
+	slices.Sort(list)
+	return list
+}
+
+var requestID = regexp.MustCompile(`req-[0-9a-f]{8,}`)
 
 // installClients has npm install the clients at the versions of the lock file,
 // unless they are there, and returns the node that runs them.
@@ -109,7 +181,11 @@ type clientMesh struct {
 	keys map[string]string
 }
 
-// models are those of a clientMesh, with what their stand-ins are told besides.
+// agentContext is the context of the model that coding agents use, in tokens: they have
+// much to say before they ask.
+const agentContext = 1 << 16
+
+// clientModels are those of a clientMesh, with what their stand-ins are told besides.
 var clientModels = []struct {
 	name, options string
 	add           []string
@@ -118,6 +194,7 @@ var clientModels = []struct {
 	{name: "chat", add: []string{"--slots", "4", "--ctx", "4096"}},
 	// One request at a time, 25 tokens a second: to be left in the middle.
 	{name: "slow", options: "--decode 25", add: []string{"--slots", "1", "--ctx", "4096"}},
+	{name: "agent", add: []string{"--slots", "2", "--ctx", strconv.Itoa(agentContext)}},
 	{name: "faulty", add: []string{"--slots", "2", "--ctx", "4096"}},
 	{name: "embed", add: []string{"--kind", "embed", "--slots", "2", "--ctx", "1024"}},
 	{name: "vision", add: []string{"--slots", "2", "--ctx", "4096"}, projector: true},
@@ -176,7 +253,7 @@ func newClientMesh(t *testing.T, o stage.Options, script string) *clientMesh {
 	file, projector := filepath.Join(own, "model.gguf"), filepath.Join(own, "projector.gguf")
 	shape, err := gguftest.Parse(demo.GGUF())
 	must(err)
-	must(os.WriteFile(file, shape.With("llama.context_length", uint32(1<<16)).With("tokenizer.chat_template", toolTemplate).Bytes(), 0o600))
+	must(os.WriteFile(file, shape.With("llama.context_length", uint32(agentContext)).With("tokenizer.chat_template", toolTemplate).Bytes(), 0o600))
 	header, err := gguf.Read(file)
 	must(err)
 	must(os.WriteFile(projector, gguftest.Projector(int(header.EmbeddingLength)).Bytes(), 0o600))
@@ -244,24 +321,30 @@ func (m *clientMesh) controls(t *testing.T) string {
 // environ is what a client is told of the mesh.
 func (m *clientMesh) environ() []string {
 	return append(os.Environ(),
-		"OPENAI_BASE_URL="+m.entrance.Door+"/v1", "OPENAI_API_KEY="+m.Key,
+		"OPENAI_BASE_URL="+m.entrance.Door+"/v1", "OPENAI_API_KEY="+m.Key, "TEST_API_BASE_URL="+m.entrance.Door+"/v1",
 		"ANTHROPIC_BASE_URL="+m.entrance.Door, "ANTHROPIC_API_KEY="+m.Key,
 		"RELAY_TEST_CONTROL="+m.control,
 		"RELAY_TEST_EMBED_KEY="+m.keys["embed"], "RELAY_TEST_SINGLE_KEY="+m.keys["single"], "RELAY_TEST_RARE_KEY="+m.keys["rare"])
 }
 
-// command runs one in the clients' folder.
-func (m *clientMesh) command(t *testing.T, within time.Duration, name string, args ...string) string {
+// command runs one in the clients' folder, and wants it to succeed.
+func (m *clientMesh) command(t *testing.T, within time.Duration, name string, args ...string) {
+	t.Helper()
+	if out, err := m.run(t, within, name, args...); err != nil {
+		t.Errorf("%s %s: %v\n%s", filepath.Base(name), strings.Join(args, " "), err, tail(out, 12000))
+	}
+}
+
+// run runs one in the clients' folder, however it ends, and returns what it prints.
+func (m *clientMesh) run(t *testing.T, within time.Duration, name string, args ...string) (out string, err error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), within)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir, cmd.Env = clientsDir, m.environ()
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		t.Errorf("%s %s: %v\n%s", filepath.Base(name), strings.Join(args, " "), err, tail(string(out), 12000))
-	}
-	return string(out)
+	cmd.WaitDelay = time.Second
+	b, err := cmd.CombinedOutput()
+	return string(b), err
 }
 
 // tell shows the logs of the peers.

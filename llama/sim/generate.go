@@ -193,6 +193,8 @@ func strike(ctx context.Context, kind FaultKind, silent func() error) error {
 		return errWrong
 	case FaultEnd:
 		return errEnd
+	case FaultError:
+		return errCompute
 	}
 	return nil
 }
