@@ -1,3 +1,5 @@
+//go:build unix
+
 package main_test
 
 import (
@@ -242,6 +244,7 @@ var clientModels = []struct {
 	{name: "agent", add: []string{"--slots", "2", "--ctx", strconv.Itoa(agentContext)}},
 	{name: "faulty", add: []string{"--slots", "2", "--ctx", "4096"}},
 	{name: "embed", add: []string{"--kind", "embed", "--slots", "2", "--ctx", "1024"}},
+	{name: "rank", add: []string{"--kind", "rerank", "--slots", "2", "--ctx", "1024"}},
 	{name: "vision", add: []string{"--slots", "2", "--ctx", "4096"}, projector: true},
 }
 
