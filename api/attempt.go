@@ -519,6 +519,9 @@ func paramOf(message string) string {
 			return name
 		}
 	}
+	if strings.Contains(message, "messages") || strings.Contains(message, "content[]") {
+		return "messages"
+	}
 	return ""
 }
 

@@ -391,6 +391,17 @@ func isInput(v []byte) string {
 	if prompts(v) > maxInputs {
 		return fmt.Sprintf("it holds more than %d texts; send them in several requests", maxInputs)
 	}
+	var list []json.RawMessage
+	if v[0] == '"' {
+		list = []json.RawMessage{v}
+	} else {
+		json.Unmarshal(v, &list)
+	}
+	for _, e := range list {
+		if string(e) == `""` || string(e) == "[]" {
+			return "it holds an empty text"
+		}
+	}
 	return ""
 }
 

@@ -112,7 +112,7 @@ func TestFieldsRefused(t *testing.T) {
 			"prompt": {`5`, `{}`, `[]`, `[{"prompt_string":"x"}]`, `[null]`}, "echo": {`true`}, "best_of": {`2`}, "suffix": {`"x"`}, "logprobs": {`true`, `21`}, "messages": {`[]`},
 		},
 		"/v1/embeddings": {
-			"input": {`5`, `[]`, `{}`, `[` + strings.Repeat(`"a",`, 2048) + `"a"]`}, "dimensions": {`0`, `"2"`}, "encoding_format": {`"hex"`, `5`}, "stream": {`true`},
+			"input": {`5`, `[]`, `{}`, `""`, `["a",""]`, `[[]]`, `[` + strings.Repeat(`"a",`, 2048) + `"a"]`}, "dimensions": {`0`, `"2"`}, "encoding_format": {`"hex"`, `5`}, "stream": {`true`},
 		},
 		"/v1/rerank": {
 			"query": {`5`}, "documents": {`"a"`, `[]`, `[5]`, `[{"text":5}]`, `[{"text":"a","title":"b"}]`}, "top_n": {`0`}, "return_documents": {`1`}, "rank_fields": {`[]`},
