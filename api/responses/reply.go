@@ -326,6 +326,3 @@ func (r *Reply) Fail(dst []byte, code, message string) []byte {
 	}
 	return r.whole(dst, "response.failed", state{status: "failed", failure: message, over: true})
 }
-
-// Usage is what the answer took, as far as the engine has told.
-func (r *Reply) Usage() chat.Usage { return r.meter.Usage() }
