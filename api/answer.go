@@ -7,8 +7,9 @@ import (
 	"time"
 )
 
-// answer is what a client is sent for one completion. While a streamed one
-// waits, a timer sends comments; the lock keeps them between events.
+// answer is what a client is sent for one request. While a streamed one waits, a
+// timer sends comments; the lock keeps them between events, and the reply's methods
+// apart.
 type answer struct {
 	w    http.ResponseWriter
 	rc   *http.ResponseController
@@ -108,12 +109,32 @@ func (a *answer) put(b []byte) error {
 	return nil
 }
 
-// event passes events on.
-func (a *answer) event(b []byte) error {
+// pass gives an event of the engine's to the reply, and sends what it makes of it. wrong is
+// the reply's error, lost that of a client that does not take its answer.
+func (a *answer) pass(c *chunk) (sent bool, wrong, lost error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	out, err := a.says.event(c)
+	if err != nil || len(out) == 0 {
+		return false, err, nil
+	}
 	a.begin()
-	return a.put(b)
+	return true, nil, a.put(out)
+}
+
+// finish sends what the reply ends with. The errors are as those of pass.
+func (a *answer) finish(u usage) (wrong, lost error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	out, err := a.says.end(u)
+	switch {
+	case err != nil:
+		return err, nil
+	case a.call.stream:
+		a.begin()
+		return nil, a.put(out)
+	}
+	return nil, a.json(out)
 }
 
 // refuse ends the answer with a refusal: as the whole answer while nothing was
@@ -140,6 +161,11 @@ func (a *answer) refuse(d *Door, no *refusal) {
 func (a *answer) whole(body []byte) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	return a.json(body)
+}
+
+// json is whole; the lock is held.
+func (a *answer) json(body []byte) error {
 	h := a.w.Header()
 	h.Set("Content-Type", "application/json; charset=utf-8")
 	h.Set("X-Content-Type-Options", "nosniff")

@@ -316,7 +316,8 @@ func blankTop(v []byte) []byte {
 	}
 }
 
-// tooLarge is the refusal for an answer that may not be held whole.
+// heldTooMuch is the refusal for an answer that may not be held whole; nil for any other
+// error.
 func heldTooMuch(err error) *refusal {
 	if !errors.Is(err, chat.ErrTooLarge) {
 		return nil

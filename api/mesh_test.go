@@ -73,10 +73,10 @@ type testScheduler struct {
 	// routeErr answers every Route, serveErr every Serve, where they are set.
 	routeErr, serveErr error
 	// failing answers the Route of models, by uid.
-	failing map[string]error
-	asked              [][]string
-	models             []scheduler.ServedModel
-	patience           []time.Duration
+	failing  map[string]error
+	asked    [][]string
+	models   []scheduler.ServedModel
+	patience []time.Duration
 }
 
 func (s *testScheduler) Models() []scheduler.ServedModel {

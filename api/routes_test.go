@@ -16,6 +16,7 @@ import (
 	"relay/llama/sim"
 	"relay/p2p/keys"
 	"relay/scheduler"
+	"relay/store/audit"
 )
 
 // kindsOfModels are one model of each kind.
@@ -426,7 +427,10 @@ func TestUsageOfClientsThatLeave(t *testing.T) {
 		t.Fatal(err)
 	}
 	g := &gate{told: make(chan [2]int, 1)}
-	p := newPeer(t, "one", sim.Options{Faults: []sim.Fault{f}}, func(o *DoorOptions) { o.Quota = g })
+	rows := make(chan audit.Row, 1)
+	p := newPeer(t, "one", sim.Options{Faults: []sim.Fault{f}}, func(o *DoorOptions) {
+		o.Quota, o.Audit, o.Self = g, func(r audit.Row) { rows <- r }, "me"
+	})
 	r, _ := http.NewRequestWithContext(t.Context(), "POST", p.url+"/v1/chat/completions", strings.NewReader(chatBody(testModel, true)))
 	r.Header.Set("Authorization", "Bearer "+testKey)
 	resp, err := http.DefaultTransport.RoundTrip(r)
@@ -440,8 +444,12 @@ func TestUsageOfClientsThatLeave(t *testing.T) {
 		}
 	}
 	resp.Body.Close()
-	if used := <-g.told; used[0] == 0 || used[1] != 3 {
+	used := <-g.told
+	if used[0] == 0 || used[1] != 3 {
 		t.Errorf("used %v", used)
+	}
+	if row := <-rows; row.Status != 499 || row.Prompt != used[0] || row.Completion != 3 || row.Reason != "" || row.Served != testModel || row.Entrance != "me" || row.FirstMS <= 0 {
+		t.Errorf("%+v", row)
 	}
 }
 
