@@ -235,11 +235,14 @@ func (p *passing) write(c *chunk, usage []byte) []byte {
 		out = append(out, c.data[m.all.start:m.value.start]...)
 		out = append(out, v...)
 	}
-	switch {
-	case usage != nil:
-		out = append(append(out, `,"usage":`...), usage...)
-	case p.usage:
-		out = append(out, `,"usage":null`...)
+	if usage == nil && p.usage {
+		usage = []byte("null")
+	}
+	if usage != nil {
+		if !first {
+			out = append(out, ',')
+		}
+		out = append(append(out, `"usage":`...), usage...)
 	}
 	out = append(out, "}\n\n"...)
 	if bytes.IndexByte(out[:len(out)-2], '\n') >= 0 {
