@@ -82,7 +82,7 @@ func (d *Door) modelFor(q *request, c *call) (m scheduler.ServedModel, no *refus
 		return m, unknownModel(q.model, d.modelsFor(c))
 	}
 	if !c.grant.May(m.Name) {
-		no = refuse(scheduler.NotAllowed, "the key %q may not use model %q; GET /v1/models lists what it may, and an admin can change that (relay key)", clip(c.grant.Name, 60), clip(q.model, 100))
+		no = refuse(scheduler.NotAllowed, "the key %q may not use model %q; GET /v1/models lists what it may, and an admin can make a key for it (relay key add)", clip(c.grant.Name, 60), clip(q.model, 100))
 		no.param = "model"
 		return m, no
 	}

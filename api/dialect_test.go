@@ -322,23 +322,23 @@ func TestDialectsKeepAlive(t *testing.T) {
 	}
 }
 
-// TestDialectsBudget: an answer that is not streamed is held only as far as all answers
-// together may be.
+// An answer is held only as far as all answers together may be. A message that is
+// streamed is not held; a response is, for its last event has all of it.
 func TestDialectsBudget(t *testing.T) {
-	p := newPeer(t, "one", sim.Options{Scripts: []sim.Script{{Turns: []sim.Turn{{Content: strings.Repeat("x", 64<<10)}}}}, Context: 1 << 20}, func(o *DoorOptions) {
-		o.MaxBody, o.MaxHeld = 16<<10, 96<<10
-	})
-	for path, body := range map[string]string{
-		"/v1/responses": `{"model":"tiny","input":"long"}`,
-		"/v1/messages":  `{"model":"tiny","max_tokens":200000,"messages":[{"role":"user","content":"long"}]}`,
+	long := []sim.Script{{Turns: []sim.Turn{{Content: strings.Repeat("x", 8<<10)}}}}
+	p := newPeer(t, "one", sim.Options{Scripts: long, Context: 16 << 10}, func(o *DoorOptions) { o.MaxHeld = 10 << 10 })
+	for _, c := range []struct {
+		path, body string
+		status     int
+		says       string
+	}{
+		{"/v1/responses", `{"model":"tiny","input":"hi"}`, 503, "have the answer streamed"},
+		{"/v1/responses", `{"model":"tiny","input":"hi","stream":true}`, 200, `"status":"failed"`},
+		{"/v1/messages", `{"model":"tiny","max_tokens":9999,"messages":[{"role":"user","content":"hi"}]}`, 503, "have the answer streamed"},
+		{"/v1/messages", `{"model":"tiny","max_tokens":9999,"messages":[{"role":"user","content":"hi"}],"stream":true}`, 200, "message_stop"},
 	} {
-		got := send(t, "POST", p.url+path, body)
-		if got.status != 503 || !strings.Contains(got.body, "have the answer streamed") {
-			t.Errorf("%s: %d %s", path, got.status, clip(got.body, 300))
-		}
-		got = send(t, "POST", p.url+path, body[:len(body)-1]+`,"stream":true}`)
-		if path == "/v1/messages" && (got.status != 200 || !strings.Contains(got.body, "message_stop")) {
-			t.Errorf("%s streamed: %d %s", path, got.status, clip(got.body, 300))
+		if got := send(t, "POST", p.url+c.path, c.body); got.status != c.status || !strings.Contains(got.body, c.says) {
+			t.Errorf("%s %s: %d %s", c.path, c.body, got.status, clip(got.body, 300))
 		}
 	}
 }

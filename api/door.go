@@ -107,6 +107,11 @@ func (d *Door) Handler() http.Handler {
 			return
 		}
 		name, rt, ok := d.find(r.URL.Path)
+		if no := unservedRoute(r.Method, r.URL.Path); no != nil {
+			c.route = name
+			d.refuse(w, c, no)
+			return
+		}
 		if !ok {
 			d.refuse(w, c, refuse(scheduler.RouteNotFound, "there is no %s %s here; there is: %s", clip(r.Method, 20), clip(r.URL.Path, 100), shownRoutes))
 			return

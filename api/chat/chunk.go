@@ -5,12 +5,8 @@ import (
 	"errors"
 )
 
-// Reasons for which an answer's choice ends.
-const (
-	FinishStop   = "stop"
-	FinishLength = "length"
-	FinishTools  = "tool_calls"
-)
+// FinishLength is why an answer ends that reached its bound.
+const FinishLength = "length"
 
 // ErrChunk is a payload that is no chunk of a completion.
 var ErrChunk = errors.New("not a chunk of a completion")
@@ -27,9 +23,6 @@ type Chunk struct {
 	Usage    Usage
 	HasUsage bool
 	Timings  json.RawMessage // see Counters; nil where there are none
-	// Progress is how far the prompt is read, where HasProgress.
-	Progress    Progress
-	HasProgress bool
 	// StoppingWord is the stop string that ended an answer, where the engine was
 	// asked for it.
 	StoppingWord string
@@ -58,13 +51,6 @@ type ToolCall struct {
 	ID        string
 	Name      string
 	Arguments string // JSON, whole when all pieces are joined
-}
-
-// Progress is how far a prompt is read, in tokens.
-type Progress struct {
-	Total     int
-	Cached    int
-	Processed int // the cached ones counted
 }
 
 // Timings are the engine's own counters of one answer, in tokens.

@@ -31,9 +31,6 @@ func (c *Chunk) Read(payload []byte) error {
 			c.Usage = r.usage(v)
 		case "timings":
 			c.Timings = r.raw(v)
-		case "prompt_progress":
-			c.HasProgress = !isNull(v)
-			c.Progress = r.progress(v)
 		case "__verbose":
 			r.object(v, func(name []byte, v json.RawMessage) {
 				if string(name) == "stopping_word" {
@@ -169,18 +166,4 @@ func (r *reader) usage(v json.RawMessage) (u Usage) {
 		}
 	})
 	return u
-}
-
-func (r *reader) progress(v json.RawMessage) (p Progress) {
-	r.object(v, func(name []byte, v json.RawMessage) {
-		switch string(name) {
-		case "total":
-			p.Total = r.number(v)
-		case "cache":
-			p.Cached = r.number(v)
-		case "processed":
-			p.Processed = r.number(v)
-		}
-	})
-	return p
 }

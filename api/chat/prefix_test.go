@@ -34,7 +34,7 @@ func TestMeter(t *testing.T) {
 		payload string
 		want    Usage
 	}{
-		{`{"choices":[],"prompt_progress":{"total":9,"cache":2,"processed":4},"timings":{"cache_n":2,"prompt_n":2,"predicted_n":0}}`, Usage{Prompt: 9, Cached: 2, Total: 9}},
+		{`{"choices":[],"timings":{"cache_n":2,"prompt_n":0,"predicted_n":0}}`, Usage{}},
 		{`{"choices":[{"index":0,"delta":{"reasoning_content":"a"}}],"timings":{"cache_n":2,"prompt_n":7,"predicted_n":3}}`, Usage{Prompt: 9, Cached: 2, Completion: 3, Total: 12}},
 		{`{"choices":[{"index":0,"delta":{"content":"a"}}],"timings":{"cache_n":2,"prompt_n":7,"predicted_n":5}}`, Usage{Prompt: 9, Cached: 2, Completion: 5, Total: 14}},
 		{`{"choices":[{"index":0,"delta":{}}]}`, Usage{Prompt: 9, Cached: 2, Completion: 5, Total: 14}},

@@ -49,7 +49,7 @@ const weather = (places) => ({
 test('runs a loop of tools', patience, async () => {
   for (const run of [generateText, streamText]) {
     const places = [];
-    const done = await run({ model: relay('chat'), prompt: 'TOOLS weather in Rome and Oslo', tools: weather(places), stopWhen: isStepCount(3) });
+    const done = await run({ model: relay('chat'), prompt: 'What is the weather in Rome and Oslo?', tools: weather(places), stopWhen: isStepCount(3) });
     assert.equal(await done.text, 'It is sunny in both.');
     assert.equal((await done.steps).length, 2);
     assert.deepEqual(places.sort(), ['Oslo', 'Rome']);

@@ -79,7 +79,7 @@ const tools = [{
 }];
 
 test('uses tools, several at a time', patience, async () => {
-  const ask = { ...hello, max_tokens: 64, tools, messages: [{ role: 'user', content: 'TOOLS weather in Rome and Oslo' }] };
+  const ask = { ...hello, max_tokens: 64, tools, messages: [{ role: 'user', content: 'What is the weather in Rome and Oslo?' }] };
   for (const message of [await client.messages.create(ask), await client.messages.stream(ask).finalMessage()]) {
     assert.equal(message.stop_reason, 'tool_use');
     const uses = message.content.filter((block) => block.type === 'tool_use');

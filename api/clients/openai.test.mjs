@@ -102,7 +102,7 @@ const weather = {
 };
 
 test('calls tools, several at a time', patience, async () => {
-  const ask = { model: 'chat', tools: [weather], messages: [{ role: 'user', content: 'TOOLS weather in Rome and Oslo' }] };
+  const ask = { model: 'chat', tools: [weather], messages: [{ role: 'user', content: 'What is the weather in Rome and Oslo?' }] };
   const whole = await client.chat.completions.create(ask);
   const calls = whole.choices[0].message.tool_calls;
   assert.equal(whole.choices[0].finish_reason, 'tool_calls');
@@ -132,7 +132,7 @@ test('calls tools, several at a time', patience, async () => {
 test('runs tools by its helper', patience, async () => {
   const places = [];
   const runner = client.chat.completions.runTools({
-    model: 'chat', messages: [{ role: 'user', content: 'TOOLS weather in Rome and Oslo' }],
+    model: 'chat', messages: [{ role: 'user', content: 'What is the weather in Rome and Oslo?' }],
     tools: [{ type: 'function', function: { ...weather.function, parse: JSON.parse, function: ({ place }) => { places.push(place); return 'sunny'; } } }],
   });
   assert.equal(await runner.finalContent(), 'It is sunny in both.');
@@ -213,7 +213,7 @@ test('responds', patience, async () => {
 
 test('responds with tools, and by a schema', patience, async () => {
   const tools = [{ type: 'function', name: 'weather', description: weather.function.description, parameters: weather.function.parameters, strict: true }];
-  const input = [{ role: 'user', content: 'TOOLS weather in Rome and Oslo' }];
+  const input = [{ role: 'user', content: 'What is the weather in Rome and Oslo?' }];
   for (const answer of [await client.responses.create({ model: 'chat', tools, input }), await client.responses.stream({ model: 'chat', tools, input }).finalResponse()]) {
     assert.equal(answer.status, 'completed');
     const calls = answer.output.filter((o) => o.type === 'function_call');
@@ -289,7 +289,7 @@ test('tries again where that helps', patience, async () => {
   const ask = { model: 'faulty', messages: hello, max_tokens: 2 };
   await client.chat.completions.create(ask);
   await faults('faulty', 'refuse*1');
-  await assert.rejects(impatient.chat.completions.create(ask, { maxRetries: 0 }), (e) => e instanceof OpenAI.InternalServerError && e.status === 503 && e.headers.get('retry-after'));
+  await assert.rejects(impatient.chat.completions.create(ask, { maxRetries: 0 }), (e) => e instanceof OpenAI.InternalServerError && e.status === 503 && Number(e.headers.get('retry-after')) > 0);
   await faults('faulty', 'refuse*1');
   assert.equal((await impatient.chat.completions.create(ask)).usage.completion_tokens, 2);
   await faults('faulty', 'die:3*1');

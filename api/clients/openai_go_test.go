@@ -143,7 +143,7 @@ var weather = shared.FunctionDefinitionParam{
 
 func TestTools(t *testing.T) {
 	c, ctx := newClient(t)
-	ask := asking("TOOLS weather in Rome and Oslo")
+	ask := asking("What is the weather in Rome and Oslo?")
 	ask.MaxTokens = openai.Int(200)
 	ask.Tools = []openai.ChatCompletionToolUnionParam{openai.ChatCompletionFunctionTool(weather)}
 	whole := must[*openai.ChatCompletion](t)(c.Chat.Completions.New(ctx, ask))

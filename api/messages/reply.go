@@ -305,6 +305,3 @@ func (r *Reply) reason(dst []byte) []byte {
 
 // Begun reports whether events were made: before that a client knows no ping.
 func (r *Reply) Begun() bool { return r.begun }
-
-// Usage is what the answer took, as far as the engine has told.
-func (r *Reply) Usage() chat.Usage { return r.meter.Usage() }

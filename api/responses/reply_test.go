@@ -55,6 +55,8 @@ var answers = []struct {
 	{"logprobs", `"input":"hi","include":["message.output_text.logprobs"],"top_logprobs":1`,
 		[]string{first, probable("a", `{"token":"a","bytes":[97],"logprob":-0.5,"top_logprobs":[]}`),
 			probable("bc", `{"token":"b","logprob":-1},{"token":"c","logprob":-2}`), finish("stop"), used}, false},
+	{"logprobs_alone", `"input":"hi","include":["message.output_text.logprobs"]`,
+		[]string{first, probable("a<", `{"id":5,"token":"a<","bytes":[97],"logprob":-0.5,"top_logprobs":[{"token":"a<"}]}`), finish("stop"), used}, false},
 	{"prefill", `"input":[{"role":"user","content":"hi"},{"role":"assistant","content":"relay is"}]`,
 		[]string{first, piece(`{"content":"relay "}`), piece(`{"content":"is a"}`), piece(`{"content":" mesh"}`), finish("stop"), used}, false},
 	{"failed", `"input":"hi"`, []string{first, piece(`{"content":"re"}`)}, true},

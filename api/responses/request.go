@@ -19,6 +19,8 @@ type Request struct {
 
 	// echo is what the response repeats of the request, from a comma on.
 	echo []byte
+	// alone: the probabilities of tokens are wanted, but none of alternatives.
+	alone bool
 	// prefill is the text of a last message of the assistant.
 	prefill string
 }
@@ -236,7 +238,8 @@ func (q *Request) include(f *chat.Fields) int64 {
 	for i, s := range f.Texts("include") {
 		switch s {
 		case includeLogprobs:
-			q.Chat.TopLogprobs = new(int64)
+			q.Chat.TopLogprobs = new(int64(1)) // without others the engine would tell none at all
+			q.alone = top == nil || *top == 0
 			if len(q.Chat.Tools) > 0 {
 				f.Fail("include["+strconv.Itoa(i)+"]", "%q is not supported together with \"tools\": the engine tells no probabilities then", s)
 			}

@@ -29,7 +29,7 @@ func TestParse(t *testing.T) {
 		{"settings", hello(`,"instructions":"be brief","temperature":0.5,"top_p":0.9,"max_output_tokens":16,"reasoning":{"effort":"low"}`),
 			`{"model":"m","messages":[{"role":"system","content":"be brief"},` + hi + `],"max_tokens":16,"temperature":0.5,"top_p":0.9,"reasoning_effort":"low"}`},
 		{"logprobs", hello(`,"include":["message.output_text.logprobs"],"top_logprobs":3`), `{"model":"m","messages":[` + hi + `],"logprobs":true,"top_logprobs":3}`},
-		{"logprobs without others", hello(`,"include":["message.output_text.logprobs"]`), `{"model":"m","messages":[` + hi + `],"logprobs":true,"top_logprobs":0}`},
+		{"logprobs without others", hello(`,"include":["message.output_text.logprobs"]`), `{"model":"m","messages":[` + hi + `],"logprobs":true,"top_logprobs":1}`},
 		{"tools", hello(tools + `,"parallel_tool_calls":false,"tool_choice":"required"`),
 			`{"model":"m","messages":[` + hi + `],"tools":[` + f + `,` + g + `],"tool_choice":"required","parallel_tool_calls":false}`},
 		{"one tool", hello(tools + `,"tool_choice":{"type":"function","name":"g"}`), `{"model":"m","messages":[` + hi + `],"tools":[` + g + `],"tool_choice":"required"}`},

@@ -17,12 +17,12 @@ import (
 
 // TestNetCodingAgents has coding agents do one edit, on a machine without a route to
 // anywhere, by what the stand-in of a model says. They speak to a peer that only passes
-// on: opencode by chat completions.
+// on: opencode by chat completions, codex by responses.
 func TestNetCodingAgents(t *testing.T) {
 	if err := lab.Needs(); err != nil {
 		t.Skip(err)
 	}
-	installClients(t)
+	node := installClients(t)
 	l, err := lab.New()
 	if err != nil {
 		t.Fatal(err)
@@ -54,7 +54,7 @@ func TestNetCodingAgents(t *testing.T) {
 			line = append(line, args[1:]...)
 			cmd := exec.CommandContext(ctx, line[0], line[1:]...)
 			cmd.Dir = repo[agent]
-			cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir(), "RELAY_KEY=" + m.Key}, env...)
+			cmd.Env = append([]string{"PATH=" + filepath.Dir(node) + ":" + os.Getenv("PATH"), "HOME=" + t.TempDir(), "RELAY_KEY=" + m.Key}, env...)
 			return cmd
 		})
 	}
@@ -73,7 +73,31 @@ func TestNetCodingAgents(t *testing.T) {
 		on(t, "opencode", []string{"OPENCODE_CONFIG_CONTENT=" + string(config), "OPENCODE_DISABLE_MODELS_FETCH=1", "OPENCODE_DISABLE_LSP_DOWNLOAD=1", "OPENCODE_DISABLE_DEFAULT_PLUGINS=1"},
 			"opencode-linux-x64-baseline/bin/opencode", "run", "Correct the greeting in hello.txt")
 	})
+	t.Run("codex", func(t *testing.T) {
+		home := t.TempDir()
+		if err := os.WriteFile(filepath.Join(home, "config.toml"), fmt.Appendf(nil, codexConfig, m.entrance.Door), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		on(t, "codex", []string{"CODEX_HOME=" + home}, ".bin/codex", "exec", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox", "Mend the greeting in hello.txt")
+	})
 }
+
+// codexConfig is where codex finds the door. What it has from OpenAI's machines is off: a
+// web search, and tools that are named in groups.
+const codexConfig = `model = "agent"
+model_provider = "relay"
+model_context_window = 65536
+web_search = "disabled"
+
+[model_providers.relay]
+name = "relay"
+base_url = "%s/v1"
+env_key = "RELAY_KEY"
+wire_api = "responses"
+
+[features]
+multi_agent = false
+`
 
 // agentScript is what a model does that is asked for a correction by each agent, whose
 // tools have names of their own.
@@ -96,6 +120,11 @@ func agentScript(t *testing.T, repo map[string]string) string {
 		{"Correct the greeting", []turn{
 			{Content: "I look at the file first.", Calls: []call{{"read", map[string]string{"filePath": file}}}},
 			{Calls: []call{{"edit", map[string]string{"filePath": file, "oldString": "hello wrold", "newString": "hello world"}}}},
+			{Content: "The greeting is right now."},
+		}},
+		{"Mend the greeting", []turn{
+			{Content: "I look at the file first.", Calls: []call{{"exec_command", map[string]string{"cmd": "cat hello.txt"}}}},
+			{Calls: []call{{"exec_command", map[string]string{"cmd": "sed -i s/wrold/world/ hello.txt"}}}},
 			{Content: "The greeting is right now."},
 		}},
 	})
@@ -124,5 +153,4 @@ func edits(t *testing.T, repo string, agent func(context.Context) *exec.Cmd) {
 	if err != nil || string(text) != "hello world\n" || !strings.Contains(string(out), "The greeting is right now.") {
 		t.Errorf("%v; the file says %q\n%s", err, text, tail(string(out), 6000))
 	}
-	t.Log(fmt.Sprint(tail(string(out), 300)))
 }

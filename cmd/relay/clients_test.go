@@ -31,7 +31,7 @@ import (
 const clientsDir = "../../api/clients"
 
 // toolScript has a model that is asked for the weather in two places ask for both at once.
-const toolScript = `[{"match": "TOOLS weather in Rome and Oslo", "turns": [
+const toolScript = `[{"match": "weather in Rome and Oslo", "turns": [
   {"tool_calls": [{"name": "weather", "arguments": {"place": "Rome"}}, {"name": "weather", "arguments": {"place": "Oslo"}}]},
   {"content": "It is sunny in both."}
 ]}]`

@@ -32,8 +32,8 @@ type answer struct {
 	slot        int
 	read        int // tokens of the prompt
 	pieces      []piece
-	text        string
-	thought     string
+	text        []byte
+	thought     []byte
 	calls       []call
 	stop        stopType
 	stopWord    string
@@ -126,9 +126,9 @@ func (a *answer) take(p piece) {
 	a.pieces = append(a.pieces, p)
 	switch p.kind {
 	case saying:
-		a.text += p.text
+		a.text = append(a.text, p.text...)
 	case thinking:
-		a.thought += p.text
+		a.thought = append(a.thought, p.text...)
 	case naming:
 		planned := a.plan.calls[p.call]
 		a.calls = append(a.calls, call{id: planned.id, name: planned.name, arguments: p.text})
