@@ -35,7 +35,7 @@ test('leaves in the middle, and the engine is free', patience, async () => {
   const stream = streamText({ model: relay('slow'), prompt: 'Say something.', maxOutputTokens: 2000, abortSignal: abort.signal });
   let seen = 0;
   for await (const _ of stream.textStream) if (++seen === 3) abort.abort();
-  await until('the only slot is free', async () => (await state('slow')).active === 0, 1100);
+  await until('the only slot is free', async () => (await state('slow')).active === 0, 2000);
 });
 
 const weather = (places) => ({

@@ -1,3 +1,5 @@
+//go:build unix
+
 package main_test
 
 import (
@@ -120,6 +122,51 @@ func outcomes(t *testing.T, out string, tidy *strings.Replacer) (list []string) 
 
 var requestID = regexp.MustCompile(`req-[0-9a-f]{8,}`)
 
+// TestClientsDocs runs what docs/clients.md has to copy.
+func TestClientsDocs(t *testing.T) {
+	node := installClients(t)
+	text, err := os.ReadFile("../../docs/clients.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := newClientMesh(t, stage.Options{}, toolScript)
+	modules, err := filepath.Abs(clientsDir + "/node_modules")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ran := map[string]int{}
+	for _, block := range regexp.MustCompile("(?ms)^```(\\w+)\n(.*?)^```$").FindAllSubmatch(text, -1) {
+		language, code := string(block[1]), block[2]
+		how, ok := map[string]struct {
+			file string
+			line []string
+		}{
+			"bash": {"snippet.sh", []string{"bash", "-euo", "pipefail"}},
+			"ts":   {"snippet.mts", []string{node, "--disable-warning=ExperimentalWarning"}},
+			"go":   {"main.go", []string{"go", "run"}},
+		}[language]
+		if !ok {
+			continue
+		}
+		ran[language]++
+		t.Run(fmt.Sprintf("%s %d", language, ran[language]), func(t *testing.T) {
+			dir := t.TempDir()
+			path := filepath.Join(dir, how.file)
+			// The packages are looked for where the file is.
+			if err := errors.Join(os.WriteFile(path, code, 0o600), os.Symlink(modules, filepath.Join(dir, "node_modules"))); err != nil {
+				t.Fatal(err)
+			}
+			out, err := m.run(t, 2*time.Minute, how.line[0], append(how.line[1:], path)...)
+			if err != nil || strings.TrimSpace(out) == "" {
+				t.Errorf("%v\n%s\n%s", err, tail(out, 4000), code)
+			}
+		})
+	}
+	if ran["bash"] < 3 || ran["ts"] < 5 || ran["go"] < 1 {
+		t.Errorf("only these ran: %v", ran)
+	}
+}
+
 // installClients has npm install the clients at the versions of the lock file,
 // unless they are there, and returns the node that runs them.
 func installClients(t *testing.T) (node string) {
@@ -197,6 +244,7 @@ var clientModels = []struct {
 	{name: "agent", add: []string{"--slots", "2", "--ctx", strconv.Itoa(agentContext)}},
 	{name: "faulty", add: []string{"--slots", "2", "--ctx", "4096"}},
 	{name: "embed", add: []string{"--kind", "embed", "--slots", "2", "--ctx", "1024"}},
+	{name: "rank", add: []string{"--kind", "rerank", "--slots", "2", "--ctx", "1024"}},
 	{name: "vision", add: []string{"--slots", "2", "--ctx", "4096"}, projector: true},
 }
 
