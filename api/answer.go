@@ -65,7 +65,7 @@ func (a *answer) keepAlive() {
 	if a.over {
 		return
 	}
-	a.begin()
+	a.begin(false)
 	comment := waiting
 	if a.says != nil {
 		comment = a.says.keepAlive()
@@ -76,15 +76,18 @@ func (a *answer) keepAlive() {
 	}
 }
 
-// begin sends the headers of a stream, once: with who serves it, as far as that is known.
-func (a *answer) begin() {
+// begin sends the headers of a stream, once. served says that they name who serves it:
+// before its first event that may still change.
+func (a *answer) begin(served bool) {
 	if a.committed {
 		return
 	}
 	h := a.w.Header()
 	h.Set("Content-Type", "text/event-stream; charset=utf-8")
 	h.Set("X-Accel-Buffering", "no") // keeps proxies from collecting events
-	a.call.mark(h)
+	if served {
+		a.call.mark(h)
+	}
 	a.w.WriteHeader(http.StatusOK)
 	a.committed = true
 }
@@ -118,7 +121,7 @@ func (a *answer) pass(c *chunk) (sent bool, wrong, lost error) {
 	if err != nil || len(out) == 0 {
 		return false, err, nil
 	}
-	a.begin()
+	a.begin(true)
 	return true, nil, a.put(out)
 }
 
@@ -131,7 +134,7 @@ func (a *answer) finish(u usage) (wrong, lost error) {
 	case err != nil:
 		return err, nil
 	case a.call.stream:
-		a.begin()
+		a.begin(true)
 		return nil, a.put(out)
 	}
 	return nil, a.json(out)

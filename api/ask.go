@@ -77,7 +77,7 @@ func (d *Door) ask(speak dialect) func(http.ResponseWriter, *http.Request, *call
 // modelFor finds the model of a request, which the key must be allowed to use and which
 // must be of the kind that the route is for.
 func (d *Door) modelFor(q *request, c *call) (m scheduler.ServedModel, no *refusal) {
-	m, found := d.resolve(q.model)
+	m, found := d.opt.Scheduler.Resolve(q.model)
 	if !found {
 		return m, unknownModel(q.model, d.modelsFor(c))
 	}
@@ -162,7 +162,7 @@ func (d *Door) fallback(c *call, q *request, m scheduler.ServedModel, no *refusa
 	default:
 		return m, false
 	}
-	f, found := d.resolve(m.Fallback)
+	f, found := d.opt.Scheduler.Resolve(m.Fallback)
 	return f, found && f.UID != m.UID && c.grant.May(f.Name) && q.fits(f) == nil
 }
 

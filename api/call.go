@@ -118,6 +118,7 @@ func (c *call) log(l *slog.Logger, kind string) {
 	add(c.served != "", slog.String("served", clip(c.served, 100)))
 	add(c.peer != "", slog.String("peer", shortPeer(c.peer)))
 	add(c.path != "", slog.String("path", c.path))
+	add(c.hardware != "", slog.String("hardware", c.hardware))
 	add(c.tries > 0, slog.Int("attempts", c.tries))
 	add(c.routed > 0, slog.Float64("route_ms", ms(c.routed)))
 	add(c.queue > 0, slog.Float64("queue_ms", ms(c.queue)))

@@ -85,6 +85,24 @@ func (s *testScheduler) Models() []scheduler.ServedModel {
 	return s.models
 }
 
+func (s *testScheduler) Resolve(name string) (scheduler.ServedModel, bool) {
+	return resolveOf(s.Models(), name)
+}
+
+// resolveOf finds a model by its name, uid or alias, in this order.
+func resolveOf(models []scheduler.ServedModel, name string) (scheduler.ServedModel, bool) {
+	for _, means := range []func(scheduler.ServedModel) bool{
+		func(m scheduler.ServedModel) bool { return m.Name == name },
+		func(m scheduler.ServedModel) bool { return m.UID == name },
+		func(m scheduler.ServedModel) bool { return slices.Contains(m.Aliases, name) },
+	} {
+		if i := slices.IndexFunc(models, means); i >= 0 {
+			return models[i], true
+		}
+	}
+	return scheduler.ServedModel{}, false
+}
+
 func (s *testScheduler) Route(ctx context.Context, model string, tried []string) (scheduler.Route, error) {
 	var m scheduler.ServedModel
 	for _, have := range s.Models() {
