@@ -146,8 +146,11 @@ test('runs tools by its helper', patience, async () => {
 
 test('heeds tool_choice', patience, async () => {
   const ask = { model: 'chat', tools: [weather], messages: hello };
-  const forced = await client.chat.completions.create({ ...ask, tool_choice: { type: 'function', function: { name: 'weather' } } });
-  assert.equal(forced.choices[0].message.tool_calls[0].function.name, 'weather');
+  const other = { type: 'function', function: { name: 'clock', parameters: { type: 'object', properties: {} } } };
+  for (const name of ['weather', 'clock']) {
+    const forced = await client.chat.completions.create({ ...ask, tools: [weather, other], tool_choice: { type: 'function', function: { name } } });
+    assert.equal(forced.choices[0].message.tool_calls[0].function.name, name);
+  }
   const required = await client.chat.completions.create({ ...ask, tool_choice: 'required' });
   assert.equal(required.choices[0].message.tool_calls.length, 1);
   const none = await client.chat.completions.create({ ...ask, tool_choice: 'none', max_tokens: 4 });

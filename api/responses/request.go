@@ -43,9 +43,8 @@ var stateful = []struct{ name, why string }{
 
 // Parse reads a body that is one JSON object. The error is a *chat.FieldError.
 //
-// Without effect are, and are only repeated in the response: metadata, user,
-// safety_identifier, prompt_cache_key, prompt_cache_retention, and the
-// service_tier auto or default. Reasoning that comes back in input is handed to
+// Without effect are metadata, user, safety_identifier, prompt_cache_key,
+// prompt_cache_retention, client_metadata, and the service_tier auto or default. Reasoning that comes back in input is handed to
 // the model's template where it is there in full (content of type
 // reasoning_text, as relay's own responses have it); summaries and encrypted
 // content are passed over, as no engine here can read them. For that reason
@@ -91,6 +90,7 @@ func Parse(body []byte) (*Request, error) {
 		o.Done()
 	}
 	q.metadata(f)
+	f.Object("client_metadata") // an agent's own, for its maker
 	for _, name := range []string{"user", "safety_identifier", "prompt_cache_key", "prompt_cache_retention"} {
 		f.Text(name)
 	}

@@ -22,7 +22,7 @@ func TestParse(t *testing.T) {
 	const g = `{"type":"function","function":{"name":"g","parameters":{"type":"object","properties":{}}}}`
 	for _, tc := range []struct{ name, body, want string }{
 		{"least", hello(``), `{"model":"m","messages":[` + hi + `]}`},
-		{"hints", hello(`,"metadata":{"a":"b"},"user":"u","safety_identifier":"s","prompt_cache_key":"k","prompt_cache_retention":"24h","service_tier":"auto",
+		{"hints", hello(`,"metadata":{"a":"b"},"user":"u","safety_identifier":"s","prompt_cache_key":"k","prompt_cache_retention":"24h","client_metadata":{"a":"b"},"service_tier":"auto",
 			"store":false,"background":false,"truncation":"disabled","stream":true,"stream_options":{"include_obfuscation":false},"include":["reasoning.encrypted_content"],
 			"reasoning":{"effort":null,"summary":"auto"},"text":{"verbosity":"medium"},"previous_response_id":null,"conversation":null,"tool_choice":"auto"`),
 			`{"model":"m","messages":[` + hi + `]}`},
