@@ -2,6 +2,7 @@ package api
 
 import (
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
@@ -112,7 +113,7 @@ func TestFigures(t *testing.T) {
 // A request is in flight once, and no more when it is over.
 func TestInFlight(t *testing.T) {
 	d := &Door{opt: DoorOptions{Metrics: metrics.New(metrics.Options{})}}
-	c := newCall(&http.Request{})
+	c := newCall(httptest.NewRequest(http.MethodPost, "/v1/chat/completions", nil))
 	d.inFlight(c, "qwen")
 	d.inFlight(c, "fallback")
 	if n := metric(t, d.opt.Metrics, `relay_in_flight{model="qwen"}`); n != "1" {

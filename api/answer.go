@@ -7,8 +7,9 @@ import (
 	"time"
 )
 
-// answer is what a client is sent for one completion. While a streamed one
-// waits, a timer sends comments; the lock keeps them between events.
+// answer is what a client is sent for one request. While a streamed one waits, a
+// timer sends comments; the lock keeps them between events, and the reply's methods
+// apart.
 type answer struct {
 	w    http.ResponseWriter
 	rc   *http.ResponseController
@@ -64,7 +65,7 @@ func (a *answer) keepAlive() {
 	if a.over {
 		return
 	}
-	a.begin()
+	a.begin(false)
 	comment := waiting
 	if a.says != nil {
 		comment = a.says.keepAlive()
@@ -75,15 +76,18 @@ func (a *answer) keepAlive() {
 	}
 }
 
-// begin sends the headers of a stream, once: with who serves it, as far as that is known.
-func (a *answer) begin() {
+// begin sends the headers of a stream, once. served says that they name who serves it:
+// before its first event that may still change.
+func (a *answer) begin(served bool) {
 	if a.committed {
 		return
 	}
 	h := a.w.Header()
 	h.Set("Content-Type", "text/event-stream; charset=utf-8")
 	h.Set("X-Accel-Buffering", "no") // keeps proxies from collecting events
-	a.call.mark(h)
+	if served {
+		a.call.mark(h)
+	}
 	a.w.WriteHeader(http.StatusOK)
 	a.committed = true
 }
@@ -108,12 +112,32 @@ func (a *answer) put(b []byte) error {
 	return nil
 }
 
-// event passes events on.
-func (a *answer) event(b []byte) error {
+// pass gives an event of the engine's to the reply, and sends what it makes of it. wrong is
+// the reply's error, lost that of a client that does not take its answer.
+func (a *answer) pass(c *chunk) (sent bool, wrong, lost error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.begin()
-	return a.put(b)
+	out, err := a.says.event(c)
+	if err != nil || len(out) == 0 {
+		return false, err, nil
+	}
+	a.begin(true)
+	return true, nil, a.put(out)
+}
+
+// finish sends what the reply ends with. The errors are as those of pass.
+func (a *answer) finish(u usage) (wrong, lost error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	out, err := a.says.end(u)
+	switch {
+	case err != nil:
+		return err, nil
+	case a.call.stream:
+		a.begin(true)
+		return nil, a.put(out)
+	}
+	return nil, a.json(out)
 }
 
 // refuse ends the answer with a refusal: as the whole answer while nothing was
@@ -140,6 +164,11 @@ func (a *answer) refuse(d *Door, no *refusal) {
 func (a *answer) whole(body []byte) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	return a.json(body)
+}
+
+// json is whole; the lock is held.
+func (a *answer) json(body []byte) error {
 	h := a.w.Header()
 	h.Set("Content-Type", "application/json; charset=utf-8")
 	h.Set("X-Content-Type-Options", "nosniff")

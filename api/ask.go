@@ -58,7 +58,7 @@ func (d *Door) ask(speak dialect) func(http.ResponseWriter, *http.Request, *call
 		patience := d.patience(r)
 		shown := q.model
 		no = d.attempts(ctx, c, q, m, shown, patience, ans)
-		if fallback, found := d.fallback(c, m, no); found {
+		if fallback, found := d.fallback(c, q, m, no); found {
 			d.opt.Log.Info("falling back", "request_id", c.id, "model", m.Name, "fallback", fallback.Name, "reason", no.reason)
 			no = d.attempts(ctx, c, q, fallback, fallback.Name, patience, ans)
 		}
@@ -77,25 +77,31 @@ func (d *Door) ask(speak dialect) func(http.ResponseWriter, *http.Request, *call
 // modelFor finds the model of a request, which the key must be allowed to use and which
 // must be of the kind that the route is for.
 func (d *Door) modelFor(q *request, c *call) (m scheduler.ServedModel, no *refusal) {
-	m, found := d.resolve(q.model)
+	m, found := d.opt.Scheduler.Resolve(q.model)
 	if !found {
 		return m, unknownModel(q.model, d.modelsFor(c))
 	}
 	if !c.grant.May(m.Name) {
-		no = refuse(scheduler.NotAllowed, "the key %q may not use model %q; GET /v1/models lists what it may, and an admin can change that (relay key)", clip(c.grant.Name, 60), clip(q.model, 100))
+		no = refuse(scheduler.NotAllowed, "the key %q may not use model %q; GET /v1/models lists what it may, and an admin can make a key for it (relay key add)", clip(c.grant.Name, 60), clip(q.model, 100))
 		no.param = "model"
 		return m, no
 	}
-	kind := cmp.Or(m.Kind, kindChat)
+	return m, q.fits(m)
+}
+
+// fits says why a model cannot answer a request. Of a model that was registered by a
+// release that did not look, the engine says what it cannot.
+func (q *request) fits(m scheduler.ServedModel) *refusal {
+	kind, looked := cmp.Or(m.Kind, kindChat), m.Kind != "" && !m.Unknown
 	switch {
 	case q.kind != "" && q.kind != kind:
-		return m, invalid("model", "model %q is %s; ask it at %s", clip(q.model, 100), kindText[kind], kindRoutes[kind])
-	case q.images && !m.Images && !m.Unknown && m.Kind != "":
-		return m, invalid("messages", "model %q cannot read images: it has no projector for them; send text, or ask a model that can (GET /v1/models)", clip(q.model, 100))
-	case q.tools && !m.Tools && !m.Unknown && m.Kind != "":
-		return m, invalid("tools", "model %q cannot call tools: its template has no place for them; leave tools out, or ask a model that can (GET /v1/models)", clip(q.model, 100))
+		return invalid("model", "model %q is %s; ask it at %s", clip(q.model, 100), kindText[kind], kindRoutes[kind])
+	case q.images && looked && !m.Images:
+		return invalid("messages", "model %q cannot read images: it has no projector for them; send text, or ask a model that can (GET /v1/models)", clip(q.model, 100))
+	case q.tools && looked && !m.Tools:
+		return invalid("tools", "model %q cannot call tools: its template has no place for them; leave tools out, or ask a model that can (GET /v1/models)", clip(q.model, 100))
 	}
-	return m, nil
+	return nil
 }
 
 // kindText says what a kind of model does, kindRoutes where it is asked.
@@ -146,7 +152,7 @@ func (d *Door) attempts(ctx context.Context, c *call, q *request, m scheduler.Se
 // fallback is the model that an admin lets answer in the place of one that cannot be
 // served, where there is one that the key may use. It is one step: a fallback's own does
 // not count.
-func (d *Door) fallback(c *call, m scheduler.ServedModel, no *refusal) (scheduler.ServedModel, bool) {
+func (d *Door) fallback(c *call, q *request, m scheduler.ServedModel, no *refusal) (scheduler.ServedModel, bool) {
 	if no == nil || no.last || m.Fallback == "" || c.aborted {
 		return m, false
 	}
@@ -156,8 +162,8 @@ func (d *Door) fallback(c *call, m scheduler.ServedModel, no *refusal) (schedule
 	default:
 		return m, false
 	}
-	f, found := d.resolve(m.Fallback)
-	return f, found && f.UID != m.UID && c.grant.May(f.Name) && cmp.Or(f.Kind, kindChat) == cmp.Or(m.Kind, kindChat)
+	f, found := d.opt.Scheduler.Resolve(m.Fallback)
+	return f, found && f.UID != m.UID && c.grant.May(f.Name) && q.fits(f) == nil
 }
 
 // gone notes that nobody waits for the answer any more.

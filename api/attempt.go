@@ -212,8 +212,7 @@ func (a *attempt) send(ctx context.Context, k *clock, q *request, want string) (
 func (a *attempt) passStream(ctx context.Context, k *clock, resp *http.Response, ans *answer) *refusal {
 	q, c := a.request, a.call
 	events := newEventReader(resp.Body, maxEvent)
-	says := q.reply(c, a.shown)
-	ans.speak(says)
+	ans.speak(q.reply(c, a.shown))
 	c.hold.drop() // what an attempt before this one kept
 	t := tally{answers: q.answers}
 	began := false
@@ -233,8 +232,14 @@ func (a *attempt) passStream(ctx context.Context, k *clock, resp *http.Response,
 				return a.failed(nil, "%s ended an answer before it began", a.who())
 			}
 			k.pause()
-			if no := a.finish(says, t.sum(), ans); no != nil {
-				return no
+			wrong, lost := ans.finish(t.sum())
+			switch {
+			case lost != nil:
+				return a.lost(lost)
+			case wrong != nil && heldTooMuch(wrong) != nil:
+				return a.late(heldTooMuch(wrong))
+			case wrong != nil:
+				return a.failed(wrong, "%s ended an answer before its end", a.who())
 			}
 			// What is left is the end of the body; read, it leaves the
 			// connection fit for the next request.
@@ -263,17 +268,15 @@ func (a *attempt) passStream(ctx context.Context, k *clock, resp *http.Response,
 			c.token = time.Since(c.began)
 		}
 		k.pause()
-		out, err := says.event(&ev)
-		if err != nil {
-			if no := heldTooMuch(err); no != nil {
-				return a.late(no)
-			}
-			return a.failed(fmt.Errorf("event %d: %w", c.events+1, err), "%s sent an event that is not what was asked for", a.who())
-		}
-		if len(out) > 0 {
-			if err := ans.event(out); err != nil {
-				return a.lost(err)
-			}
+		sent, wrong, lost := ans.pass(&ev)
+		switch {
+		case lost != nil:
+			return a.lost(lost)
+		case wrong != nil && heldTooMuch(wrong) != nil:
+			return a.late(heldTooMuch(wrong))
+		case wrong != nil:
+			return a.failed(fmt.Errorf("event %d: %w", c.events+1, wrong), "%s sent an event that is not what was asked for", a.who())
+		case sent:
 			a.delivered = true
 			c.events++
 		}
@@ -283,25 +286,6 @@ func (a *attempt) passStream(ctx context.Context, k *clock, resp *http.Response,
 			k.set("the first token came", a.door.opt.Deadlines.FirstToken)
 		}
 	}
-}
-
-// finish sends what an answer ends with.
-func (a *attempt) finish(says reply, u usage, ans *answer) *refusal {
-	out, err := says.end(u)
-	switch {
-	case err != nil && heldTooMuch(err) != nil:
-		return a.late(heldTooMuch(err))
-	case err != nil:
-		return a.failed(err, "%s ended an answer before its end", a.who())
-	case a.request.stream:
-		err = ans.event(out)
-	default:
-		err = ans.whole(out)
-	}
-	if err != nil {
-		return a.lost(err)
-	}
-	return nil
 }
 
 // wholeOf asks the replica for an answer that is not streamed, and reads all of it.
@@ -518,6 +502,9 @@ func paramOf(message string) string {
 		if ok && len(name) <= 60 && !strings.ContainsAny(name, " {}[]") {
 			return name
 		}
+	}
+	if strings.Contains(message, "messages") || strings.Contains(message, "content[]") {
+		return "messages"
 	}
 	return ""
 }

@@ -24,7 +24,7 @@ func BenchmarkDoor(b *testing.B) {
 	}{
 		{"whole", `{"model":"tiny","prompt":"a","max_tokens":1,"ignore_eos":true}`},
 		{"stream64", `{"model":"tiny","prompt":"a","max_tokens":64,"ignore_eos":true,"stream":true}`},
-		{"body1MiB", `{"model":"tiny","prompt":[1,20],"max_tokens":1,"ignore_eos":true,"x":"` + strings.Repeat("y", 1<<20) + `"}`},
+		{"body1MiB", `{"model":"tiny","prompt":[1,20],"max_tokens":1,"ignore_eos":true,"user":"` + strings.Repeat("y", 1<<20) + `"}`},
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			here := newPeer(b, "here", sim.Options{}, nil)

@@ -72,7 +72,7 @@ type call struct {
 // newCall begins one request. The client's own id is kept if it is fit to be
 // written into a log and sent on.
 func newCall(r *http.Request) *call {
-	c := &call{began: time.Now(), method: r.Method, id: r.Header.Get(headerRequestID), shape: shapeFor(r)}
+	c := &call{began: time.Now(), method: r.Method, id: r.Header.Get(headerRequestID), shape: shapeOpenAI{}}
 	c.grab = func(n int) bool { return c.hold.count(n) }
 	if !saneID(c.id) {
 		var b [12]byte
@@ -118,6 +118,7 @@ func (c *call) log(l *slog.Logger, kind string) {
 	add(c.served != "", slog.String("served", clip(c.served, 100)))
 	add(c.peer != "", slog.String("peer", shortPeer(c.peer)))
 	add(c.path != "", slog.String("path", c.path))
+	add(c.hardware != "", slog.String("hardware", c.hardware))
 	add(c.tries > 0, slog.Int("attempts", c.tries))
 	add(c.routed > 0, slog.Float64("route_ms", ms(c.routed)))
 	add(c.queue > 0, slog.Float64("queue_ms", ms(c.queue)))

@@ -174,6 +174,9 @@ func (f roundTripFunc) RoundTrip(r *http.Request) (*http.Response, error) { retu
 type routeTo scheduler.Route
 
 func (r routeTo) Models() []scheduler.ServedModel { return []scheduler.ServedModel{r.Model} }
+func (r routeTo) Resolve(name string) (scheduler.ServedModel, bool) {
+	return resolveOf(r.Models(), name)
+}
 func (r routeTo) Route(context.Context, string, []string) (scheduler.Route, error) {
 	return scheduler.Route(r), nil
 }

@@ -1,10 +1,6 @@
 package api
 
-import (
-	"net/http"
-
-	"relay/scheduler"
-)
+import "net/http"
 
 // dialect is what clients of one route speak. It turns a request's body into what an
 // engine is asked; header is the client's. The body is not changed and stays as it is
@@ -137,9 +133,4 @@ func forwarded(path string) bool {
 		return true
 	}
 	return false
-}
-
-// answersNotYet stands for a dialect that is still to be written.
-func answersNotYet(http.Header, []byte) (*request, *refusal) {
-	return nil, refuse(scheduler.NotYet, "this release does not speak that yet; there is: %s", shownRoutes)
 }

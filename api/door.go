@@ -58,11 +58,11 @@ func (d *Door) find(path string) (name string, rt route, ok bool) {
 	case "/v1/completions":
 		return path, asks(d.ask(textDialect)), true
 	case "/v1/responses":
-		return path, asks(d.ask(answersNotYet)), true
+		return path, asks(d.ask(responsesDialect)), true
 	case "/v1/messages":
-		return path, asks(d.ask(answersNotYet)), true
+		return path, asks(d.ask(messagesDialect)), true
 	case "/v1/messages/count_tokens":
-		return path, asks(d.ask(answersNotYet)), true
+		return path, asks(d.ask(countDialect)), true
 	case "/v1/embeddings":
 		return path, asks(d.ask(embeddingsDialect)), true
 	case "/v1/rerank":
@@ -107,6 +107,11 @@ func (d *Door) Handler() http.Handler {
 			return
 		}
 		name, rt, ok := d.find(r.URL.Path)
+		if no := unservedRoute(r.Method, r.URL.Path); no != nil {
+			c.route = name
+			d.refuse(w, c, no)
+			return
+		}
 		if !ok {
 			d.refuse(w, c, refuse(scheduler.RouteNotFound, "there is no %s %s here; there is: %s", clip(r.Method, 20), clip(r.URL.Path, 100), shownRoutes))
 			return
@@ -145,6 +150,7 @@ const (
 func (d *Door) calls(kind string, serve func(http.ResponseWriter, *http.Request, *call)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c := newCall(r)
+		c.shape = shapeFor(r)
 		w.Header().Set(headerRequestID, c.id)
 		c.shape.header(w.Header(), c.id)
 		w.Header().Set("Cache-Control", "no-store")

@@ -11,7 +11,7 @@ import (
 // authorize finds what the key that a request came with may do. A door without keys
 // says so: nobody could guess it.
 func (d *Door) authorize(r *http.Request) (g keys.Grant, no *refusal) {
-	const how = "set RELAY_API_KEY on this peer and start it again, or use the mesh's default key, shown where the mesh was founded"
+	const how = "set RELAY_API_KEY on this peer and start it again, use the mesh's default key, shown where the mesh was founded, or have an admin make one (relay key add)"
 	secret, given := secretOf(r)
 	switch {
 	case !given && !d.opt.Keys.Any():

@@ -72,15 +72,35 @@ type testScheduler struct {
 	over chan struct{}
 	// routeErr answers every Route, serveErr every Serve, where they are set.
 	routeErr, serveErr error
-	asked              [][]string
-	models             []scheduler.ServedModel
-	patience           []time.Duration
+	// failing answers the Route of models, by uid.
+	failing  map[string]error
+	asked    [][]string
+	models   []scheduler.ServedModel
+	patience []time.Duration
 }
 
 func (s *testScheduler) Models() []scheduler.ServedModel {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.models
+}
+
+func (s *testScheduler) Resolve(name string) (scheduler.ServedModel, bool) {
+	return resolveOf(s.Models(), name)
+}
+
+// resolveOf finds a model by its name, uid or alias, in this order.
+func resolveOf(models []scheduler.ServedModel, name string) (scheduler.ServedModel, bool) {
+	for _, means := range []func(scheduler.ServedModel) bool{
+		func(m scheduler.ServedModel) bool { return m.Name == name },
+		func(m scheduler.ServedModel) bool { return m.UID == name },
+		func(m scheduler.ServedModel) bool { return slices.Contains(m.Aliases, name) },
+	} {
+		if i := slices.IndexFunc(models, means); i >= 0 {
+			return models[i], true
+		}
+	}
+	return scheduler.ServedModel{}, false
 }
 
 func (s *testScheduler) Route(ctx context.Context, model string, tried []string) (scheduler.Route, error) {
@@ -98,6 +118,9 @@ func (s *testScheduler) Route(ctx context.Context, model string, tried []string)
 		s.patience = append(s.patience, 0)
 	}
 	err := s.routeErr
+	if err == nil {
+		err = s.failing[model]
+	}
 	s.mu.Unlock()
 	if err != nil {
 		return scheduler.Route{}, err
@@ -487,4 +510,12 @@ func (l *logged) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.b.String()
+}
+
+// param is the field that the error names.
+func (e *apiError) param() string {
+	if e == nil || e.Param == nil {
+		return ""
+	}
+	return *e.Param
 }

@@ -85,26 +85,6 @@ func (d *Door) models() []scheduler.ServedModel {
 	return all
 }
 
-// resolve finds the model that a name, uid or alias means now.
-func (d *Door) resolve(name string) (scheduler.ServedModel, bool) {
-	if s, ok := d.opt.Scheduler.(interface {
-		Resolve(name string) (scheduler.ServedModel, bool)
-	}); ok {
-		return s.Resolve(name)
-	}
-	models := d.models()
-	for _, means := range []func(scheduler.ServedModel) bool{
-		func(m scheduler.ServedModel) bool { return m.Name == name },
-		func(m scheduler.ServedModel) bool { return m.UID == name },
-		func(m scheduler.ServedModel) bool { return slices.Contains(m.Aliases, name) },
-	} {
-		if i := slices.IndexFunc(models, means); i >= 0 {
-			return models[i], true
-		}
-	}
-	return scheduler.ServedModel{}, false
-}
-
 func (d *Door) listModels(w http.ResponseWriter, r *http.Request, c *call) {
 	models := d.modelsFor(c)
 	if _, ok := c.shape.(shapeAnthropic); ok {
@@ -163,7 +143,7 @@ func (d *Door) listAnthropic(w http.ResponseWriter, r *http.Request, c *call, mo
 func (d *Door) showModel(w http.ResponseWriter, r *http.Request, c *call) {
 	asked := strings.TrimPrefix(r.URL.Path, "/v1/models/")
 	c.model = asked
-	m, found := d.resolve(asked)
+	m, found := d.opt.Scheduler.Resolve(asked)
 	if !found || !c.grant.May(m.Name) {
 		d.refuse(w, c, unknownModel(asked, d.modelsFor(c)))
 		return

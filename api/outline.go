@@ -51,8 +51,8 @@ type parts struct {
 	remote string
 	// strange is the first type of a part that no engine reads.
 	strange string
-	// images and audio say that there are such parts.
-	images, audio bool
+	// images says that there are such parts.
+	images bool
 	// old is the first member of a message that OpenAI has given up or that relay does
 	// not know how to pass on.
 	old string
@@ -322,9 +322,7 @@ func (s *scanner) part(p part) {
 	case "text":
 	case "image_url":
 		found.images = true
-	case "input_audio":
-		found.audio = true
-	case "input_video": // llama-server's own
+	case "input_audio", "input_video": // The latter is llama-server's own.
 	case "refusal":
 		// The engine knows no such part; it is text that the model gave before.
 		if p.refusal.found() {

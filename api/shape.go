@@ -44,7 +44,7 @@ type shapeAnthropic struct{}
 
 func (shapeAnthropic) body(no *refusal, id string) []byte {
 	message := no.message
-	if no.reason == scheduler.ContextLength && no.context > 0 {
+	if no.reason == scheduler.ContextLength && no.tokens > no.context && no.context > 0 {
 		message = tooLongAnthropic(no.tokens, no.context)
 	}
 	type shape struct {

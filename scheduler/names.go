@@ -7,13 +7,13 @@ import (
 	"strings"
 )
 
-// nameAliases says whose each alias is. Names and uids come first. Where two models have
+// nameAliases says whose each alias is. Names, uids and CIDs come first. Where two models have
 // one alias, written on two sides of a cut, the older record owns it, as with names; the
 // other has lost it.
 func (v *view) nameAliases() {
 	names := map[string]bool{}
 	for _, m := range v.models {
-		names[m.Name], names[m.uid] = true, true
+		names[m.Name], names[m.uid], names[m.CID] = true, true, true
 	}
 	inOrder := slices.SortedFunc(slices.Values(v.models), func(a, b *modelView) int {
 		return cmp.Or(a.version.Compare(b.version), cmp.Compare(a.uid, b.uid))
@@ -49,7 +49,10 @@ func (v *view) unknown(name string) *Error {
 func (v *view) aliasesOf(m *modelView) (own []string, lost map[string]string) {
 	own = []string{}
 	for _, alias := range m.Aliases {
-		is := v.resolve(alias)
+		is := v.alias[alias]
+		if is == nil { // Something else than an alias, perhaps of the same model.
+			is = v.find(alias)
+		}
 		if is == m {
 			own = append(own, alias)
 			continue

@@ -24,7 +24,7 @@ func TestEveryPeerResolvesEveryNameAlike(t *testing.T) {
 			m := modelView{uid: uidOf(fmt.Sprint("m", i)), version: record.Version{uint64(rapid.IntRange(1, 3).Draw(t, "version"))}}
 			m.Name, m.CID = word.Draw(t, "name"), "cid"+m.uid
 			m.Kind = rapid.SampledFrom([]string{"chat", "embed"}).Draw(t, "kind")
-			m.Aliases = rapid.SliceOfNDistinct(rapid.OneOf(word, rapid.Just(uidOf("m0"))), 0, 4, rapid.ID[string]).Draw(t, "aliases")
+			m.Aliases = rapid.SliceOfNDistinct(rapid.OneOf(word, rapid.SampledFrom([]string{uidOf("m0"), "cid" + uidOf("m1")})), 0, 4, rapid.ID[string]).Draw(t, "aliases")
 			models = append(models, m)
 		}
 		resolved := func(order []modelView) map[string]string {

@@ -34,7 +34,7 @@ func FuzzMembers(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		got := map[string]string{}
-		isObject := members(b, func(name string, v json.RawMessage) { got[name] = string(v) })
+		isObject := members(b, func(name []byte, v json.RawMessage) { got[string(name)] = string(v) })
 		var gotList []string
 		isList := elements(b, func(v json.RawMessage) { gotList = append(gotList, string(v)) })
 		if !json.Valid(b) {

@@ -5,12 +5,8 @@ import (
 	"errors"
 )
 
-// Reasons for which an answer's choice ends.
-const (
-	FinishStop   = "stop"
-	FinishLength = "length"
-	FinishTools  = "tool_calls"
-)
+// FinishLength is why an answer ends that reached its bound.
+const FinishLength = "length"
 
 // ErrChunk is a payload that is no chunk of a completion.
 var ErrChunk = errors.New("not a chunk of a completion")
@@ -27,9 +23,6 @@ type Chunk struct {
 	Usage    Usage
 	HasUsage bool
 	Timings  json.RawMessage // see Counters; nil where there are none
-	// Progress is how far the prompt is read, where HasProgress.
-	Progress    Progress
-	HasProgress bool
 	// StoppingWord is the stop string that ended an answer, where the engine was
 	// asked for it.
 	StoppingWord string
@@ -60,13 +53,6 @@ type ToolCall struct {
 	Arguments string // JSON, whole when all pieces are joined
 }
 
-// Progress is how far a prompt is read, in tokens.
-type Progress struct {
-	Total     int
-	Cached    int
-	Processed int // the cached ones counted
-}
-
 // Timings are the engine's own counters of one answer, in tokens.
 type Timings struct {
 	Cached int // of the prompt, not computed anew
@@ -74,14 +60,11 @@ type Timings struct {
 	Answer int
 }
 
-// OnlyProgress reports whether a chunk tells no more than how far the prompt is
-// read: the answer has not begun.
-func (c *Chunk) OnlyProgress() bool {
-	if !c.HasProgress || c.HasUsage {
-		return false
-	}
-	for _, ch := range c.Choices {
-		if ch.Text != "" || ch.Finish != "" || !ch.Delta.empty() {
+// Empty reports whether a chunk has nothing of an answer: it tells how far the
+// prompt is read, or only who speaks.
+func (c *Chunk) Empty() bool {
+	for i := range c.Choices {
+		if ch := &c.Choices[i]; ch.Text != "" || ch.Finish != "" || !ch.Delta.empty() {
 			return false
 		}
 	}
@@ -95,8 +78,8 @@ func (d *Delta) empty() bool {
 // Counters are a chunk's timings; ok is false where it has none.
 func (c *Chunk) Counters() (t Timings, ok bool) {
 	r := reader{ok: len(c.Timings) > 0}
-	r.object(c.Timings, func(name string, v json.RawMessage) {
-		switch name {
+	r.object(c.Timings, func(name []byte, v json.RawMessage) {
+		switch string(name) {
 		case "cache_n":
 			t.Cached = r.number(v)
 		case "prompt_n":

@@ -32,7 +32,8 @@ type Options struct {
 	// Choices is how many answers are to come, over all prompts; 0 is 1. A stream
 	// that brings others is no answer to the request.
 	Choices int
-	// PerPrompt is as in Tally.
+	// PerPrompt is how many answers each prompt of a text completion gets; 0 is 1.
+	// A chat has one prompt.
 	PerPrompt int
 	// Model is the name to answer with; "" is what the engine says.
 	Model string
@@ -52,7 +53,7 @@ type Collector struct {
 	head    Chunk // id, time, model and fingerprint
 	begun   bool
 	choices []choice
-	tally   Tally
+	tally   tally
 	timings Text
 }
 
@@ -75,20 +76,16 @@ type list struct {
 
 // NewCollector begins an answer.
 func NewCollector(opt Options) *Collector {
-	return &Collector{opt: opt, tally: Tally{PerPrompt: opt.PerPrompt}}
+	return &Collector{opt: opt, tally: tally{perPrompt: opt.PerPrompt}}
 }
 
 // Add takes a payload that is neither [DONE] nor null. The error is ErrChunk or
 // ErrTooLarge.
 func (c *Collector) Add(payload []byte) error {
-	if err := c.chunk.Read(payload); err != nil {
+	chunk := &c.chunk
+	if err := chunk.Read(payload); err != nil {
 		return err
 	}
-	return c.AddChunk(&c.chunk)
-}
-
-// AddChunk is Add for a payload that was read already.
-func (c *Collector) AddChunk(chunk *Chunk) error {
 	if !c.begun {
 		if !c.grab(len(chunk.ID) + len(chunk.Model) + len(chunk.Fingerprint)) {
 			return ErrTooLarge
@@ -101,7 +98,7 @@ func (c *Collector) AddChunk(chunk *Chunk) error {
 			return err
 		}
 	}
-	c.tally.Add(chunk)
+	c.tally.add(chunk)
 	// The engine's unstreamed answer has the timings of its first answer.
 	if len(chunk.Timings) > 0 && (len(chunk.Choices) == 0 || chunk.Choices[0].Index == 0) {
 		c.timings.b = c.timings.b[:0]
@@ -172,18 +169,18 @@ func (c *Collector) call(to *choice, piece *ToolCall) error {
 // logprobs joins what a piece says of its tokens to what was said: list by list,
 // under whatever names the engine has for them.
 func (c *Collector) logprobs(to *choice, raw json.RawMessage) (err error) {
-	members(raw, func(name string, value json.RawMessage) {
+	members(raw, func(name []byte, value json.RawMessage) {
 		if err != nil {
 			return
 		}
-		at := slices.IndexFunc(to.probs, func(l list) bool { return l.name == name })
+		at := slices.IndexFunc(to.probs, func(l list) bool { return l.name == string(name) })
 		if at < 0 {
 			if len(to.probs) == 8 || !c.grab(perAnswer+len(name)) {
 				err = ErrTooLarge
 				return
 			}
 			at = len(to.probs)
-			to.probs = append(to.probs, list{name: name, isNull: true})
+			to.probs = append(to.probs, list{name: string(name), isNull: true})
 		}
 		l := &to.probs[at]
 		if value[0] != '[' {
@@ -200,9 +197,6 @@ func (c *Collector) logprobs(to *choice, raw json.RawMessage) (err error) {
 	})
 	return err
 }
-
-// Usage is what the answer took, as far as the engine has told.
-func (c *Collector) Usage() (Usage, bool) { return c.tally.Sum() }
 
 // Answer is the whole answer as JSON. The error is ErrUnfinished where a choice
 // has not ended, and ErrTooLarge.
@@ -242,8 +236,8 @@ func (c *Collector) Answer() ([]byte, error) {
 		object = `,"object":"text_completion"`
 	}
 	b = append(b, object...)
-	if u, ok := c.tally.Sum(); ok {
-		b = u.Append(append(b, `,"usage":`...))
+	if c.tally.seen {
+		b = c.tally.sum.Append(append(b, `,"usage":`...))
 	}
 	b = Quote(append(b, `,"id":`...), c.head.ID)
 	if c.opt.Timings && c.timings.Len() > 0 {

@@ -35,8 +35,8 @@ func ReadFields(body []byte) *Fields {
 }
 
 func (f *Fields) fill(raw []byte) bool {
-	return members(raw, func(name string, value json.RawMessage) {
-		f.list = append(f.list, member{name: name, value: value})
+	return members(raw, func(name []byte, value json.RawMessage) {
+		f.list = append(f.list, member{name: string(name), value: value})
 	})
 }
 

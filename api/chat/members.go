@@ -10,13 +10,13 @@ import (
 // members calls each for every member of the JSON object b, in order, with its
 // value as it stands there. It copies nothing and reports whether b is an object;
 // values are not looked into.
-func members(b []byte, each func(name string, value json.RawMessage)) bool {
+func members(b []byte, each func(name []byte, value json.RawMessage)) bool {
 	return items(b, '{', '}', func(i int) int {
 		end := skip(b, i)
 		if end < 0 || b[i] != '"' {
 			return -1
 		}
-		name, ok := unquote(b[i:end])
+		name, ok := nameOf(b[i:end])
 		if end = space(b, end); !ok || end == len(b) || b[end] != ':' {
 			return -1
 		}
@@ -131,15 +131,21 @@ func skipString(b []byte, i int) int {
 
 // unquote reads a JSON string.
 func unquote(b []byte) (string, bool) {
+	text, ok := nameOf(b)
+	return string(text), ok
+}
+
+// nameOf is unquote without a copy, where there is nothing to unquote.
+func nameOf(b []byte) ([]byte, bool) {
 	if len(b) < 2 || b[0] != '"' || b[len(b)-1] != '"' {
-		return "", false
+		return nil, false
 	}
 	text := b[1 : len(b)-1]
 	odd := func(c rune) bool { return c < ' ' || c == '\\' || c == '"' || c == utf8.RuneError }
 	if bytes.ContainsFunc(text, odd) {
 		var s string
 		err := json.Unmarshal(b, &s)
-		return s, err == nil
+		return []byte(s), err == nil
 	}
-	return string(text), true
+	return text, true
 }

@@ -14,8 +14,8 @@ func (c *Chunk) Read(payload []byte) error {
 		return fmt.Errorf("%w: not JSON", ErrChunk)
 	}
 	r := reader{ok: true}
-	r.object(payload, func(name string, v json.RawMessage) {
-		switch name {
+	r.object(payload, func(name []byte, v json.RawMessage) {
+		switch string(name) {
 		case "id":
 			r.same(&c.ID, v)
 		case "model":
@@ -31,12 +31,9 @@ func (c *Chunk) Read(payload []byte) error {
 			c.Usage = r.usage(v)
 		case "timings":
 			c.Timings = r.raw(v)
-		case "prompt_progress":
-			c.HasProgress = !isNull(v)
-			c.Progress = r.progress(v)
 		case "__verbose":
-			r.object(v, func(name string, v json.RawMessage) {
-				if name == "stopping_word" {
+			r.object(v, func(name []byte, v json.RawMessage) {
+				if string(name) == "stopping_word" {
 					c.StoppingWord = r.text(v)
 				}
 			})
@@ -54,7 +51,7 @@ type reader struct{ ok bool }
 
 func isNull(v json.RawMessage) bool { return string(v) == "null" }
 
-func (r *reader) object(v json.RawMessage, each func(name string, v json.RawMessage)) {
+func (r *reader) object(v json.RawMessage, each func(name []byte, v json.RawMessage)) {
 	if !isNull(v) && !members(v, each) {
 		r.ok = false
 	}
@@ -99,8 +96,8 @@ func (r *reader) number(v json.RawMessage) int {
 }
 
 func (r *reader) choice(v json.RawMessage) (c Choice) {
-	r.object(v, func(name string, v json.RawMessage) {
-		switch name {
+	r.object(v, func(name []byte, v json.RawMessage) {
+		switch string(name) {
 		case "index":
 			c.Index = r.number(v)
 		case "delta":
@@ -117,8 +114,8 @@ func (r *reader) choice(v json.RawMessage) (c Choice) {
 }
 
 func (r *reader) delta(v json.RawMessage) (d Delta) {
-	r.object(v, func(name string, v json.RawMessage) {
-		switch name {
+	r.object(v, func(name []byte, v json.RawMessage) {
+		switch string(name) {
 		case "content":
 			d.Content = r.text(v)
 		case "reasoning_content":
@@ -131,15 +128,15 @@ func (r *reader) delta(v json.RawMessage) (d Delta) {
 }
 
 func (r *reader) call(v json.RawMessage) (c ToolCall) {
-	r.object(v, func(name string, v json.RawMessage) {
-		switch name {
+	r.object(v, func(name []byte, v json.RawMessage) {
+		switch string(name) {
 		case "index":
 			c.Index = r.number(v)
 		case "id":
 			c.ID = r.text(v)
 		case "function":
-			r.object(v, func(name string, v json.RawMessage) {
-				switch name {
+			r.object(v, func(name []byte, v json.RawMessage) {
+				switch string(name) {
 				case "name":
 					c.Name = r.text(v)
 				case "arguments":
@@ -152,8 +149,8 @@ func (r *reader) call(v json.RawMessage) (c ToolCall) {
 }
 
 func (r *reader) usage(v json.RawMessage) (u Usage) {
-	r.object(v, func(name string, v json.RawMessage) {
-		switch name {
+	r.object(v, func(name []byte, v json.RawMessage) {
+		switch string(name) {
 		case "completion_tokens":
 			u.Completion = r.number(v)
 		case "prompt_tokens":
@@ -161,26 +158,12 @@ func (r *reader) usage(v json.RawMessage) (u Usage) {
 		case "total_tokens":
 			u.Total = r.number(v)
 		case "prompt_tokens_details":
-			r.object(v, func(name string, v json.RawMessage) {
-				if name == "cached_tokens" {
+			r.object(v, func(name []byte, v json.RawMessage) {
+				if string(name) == "cached_tokens" {
 					u.Cached = r.number(v)
 				}
 			})
 		}
 	})
 	return u
-}
-
-func (r *reader) progress(v json.RawMessage) (p Progress) {
-	r.object(v, func(name string, v json.RawMessage) {
-		switch name {
-		case "total":
-			p.Total = r.number(v)
-		case "cache":
-			p.Cached = r.number(v)
-		case "processed":
-			p.Processed = r.number(v)
-		}
-	})
-	return p
 }

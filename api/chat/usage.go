@@ -8,26 +8,26 @@ type Usage struct {
 	Cached                    int // of Prompt, not computed anew
 }
 
-// Tally adds up the usage of a request. The engine tells that of each answer by
+// tally adds up the usage of a request. The engine tells that of each answer by
 // itself: of several answers to one prompt, the prompt counts once.
-type Tally struct {
-	// PerPrompt is how many answers each prompt of a text completion gets; 0 is 1.
+type tally struct {
+	// perPrompt is how many answers each prompt of a text completion gets; 0 is 1.
 	// A chat has one prompt.
-	PerPrompt int
+	perPrompt int
 
 	sum  Usage
 	seen bool
 }
 
-// Add takes the usage that a chunk tells, if it does.
-func (t *Tally) Add(c *Chunk) {
+// add takes the usage that a chunk tells, if it does.
+func (t *tally) add(c *Chunk) {
 	if !c.HasUsage {
 		return
 	}
 	// A text completion's usage comes with its answer, a chat's alone.
 	fresh := !t.seen
 	if len(c.Choices) > 0 {
-		fresh = c.Choices[0].Index%max(t.PerPrompt, 1) == 0
+		fresh = c.Choices[0].Index%max(t.perPrompt, 1) == 0
 	}
 	if fresh {
 		t.sum.Prompt += c.Usage.Prompt
@@ -37,9 +37,6 @@ func (t *Tally) Add(c *Chunk) {
 	t.sum.Total = t.sum.Prompt + t.sum.Completion
 	t.seen = true
 }
-
-// Sum is what was told so far; ok is false where nothing was.
-func (t *Tally) Sum() (u Usage, ok bool) { return t.sum, t.seen }
 
 // Append writes u as JSON.
 func (u Usage) Append(dst []byte) []byte {
@@ -55,7 +52,7 @@ func (u Usage) Append(dst []byte) []byte {
 }
 
 // Meter keeps the usage of a request with one answer, from whatever tells it
-// first: the progress of the prompt, the timings of a token, the usage at the end.
+// first: the timings of a token, or the usage at the end.
 type Meter struct {
 	usage Usage
 	told  bool // by the engine's usage
@@ -65,12 +62,9 @@ type Meter struct {
 
 // Add takes what a chunk tells.
 func (m *Meter) Add(c *Chunk) {
-	if c.HasProgress && !m.told {
-		m.usage.Prompt, m.usage.Cached = c.Progress.Total, c.Progress.Cached
-	}
 	if t, ok := c.Counters(); ok && !m.told {
 		m.usage.Completion = t.Answer
-		if t.Prompt > 0 && !c.HasProgress {
+		if t.Prompt > 0 {
 			m.usage.Prompt, m.usage.Cached = t.Prompt+t.Cached, t.Cached
 		}
 	}

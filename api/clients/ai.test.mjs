@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { createOpenAICompatible } from '@ai-sdk/openai-compatible';
-import { APICallError, embed, embedMany, generateObject, generateText, isStepCount, jsonSchema, Output, RetryError, streamText, tool } from 'ai';
+import { APICallError, embed, embedMany, generateObject, generateText, isStepCount, jsonSchema, Output, streamText, tool } from 'ai';
 import { faults, patience, pixel, state, until } from './support.mjs';
 
 globalThis.AI_SDK_LOG_WARNINGS = false;
@@ -35,7 +35,7 @@ test('leaves in the middle, and the engine is free', patience, async () => {
   const stream = streamText({ model: relay('slow'), prompt: 'Say something.', maxOutputTokens: 2000, abortSignal: abort.signal });
   let seen = 0;
   for await (const _ of stream.textStream) if (++seen === 3) abort.abort();
-  await until('the only slot is free', async () => (await state('slow')).active === 0, 1100);
+  await until('the only slot is free', async () => (await state('slow')).active === 0, 2000);
 });
 
 const weather = (places) => ({
@@ -49,8 +49,8 @@ const weather = (places) => ({
 test('runs a loop of tools', patience, async () => {
   for (const run of [generateText, streamText]) {
     const places = [];
-    const done = await run({ model: relay('chat'), prompt: 'TOOLS weather in Rome and Oslo', tools: weather(places), stopWhen: isStepCount(3), maxOutputTokens: 64 });
-    assert.ok((await done.text).length > 0);
+    const done = await run({ model: relay('chat'), prompt: 'What is the weather in Rome and Oslo?', tools: weather(places), stopWhen: isStepCount(3) });
+    assert.equal(await done.text, 'It is sunny in both.');
     assert.equal((await done.steps).length, 2);
     assert.deepEqual(places.sort(), ['Oslo', 'Rome']);
   }
@@ -99,8 +99,9 @@ test('has errors of the provider', patience, async () => {
 
 test('tries again where that helps', patience, async () => {
   await generateText({ model: relay('faulty'), prompt: 'x', maxOutputTokens: 2 });
+  const impatient = createOpenAICompatible({ name: 'relay', baseURL: process.env.OPENAI_BASE_URL, apiKey: process.env.OPENAI_API_KEY, headers: { prefer: 'wait=0' } });
   await faults('faulty', 'refuse*1');
-  const { usage } = await generateText({ model: relay('faulty'), prompt: 'x', maxOutputTokens: 2 });
+  const { usage } = await generateText({ model: impatient('faulty'), prompt: 'x', maxOutputTokens: 2 });
   assert.equal(usage.outputTokens, 2);
   await faults('faulty', 'die:3*1');
   const errors = [];

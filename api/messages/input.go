@@ -1,15 +1,9 @@
 package messages
 
 import (
-	"errors"
 	"strings"
 
 	"relay/api/chat"
-)
-
-var (
-	errNoPrompt = errors.New("the engine's answer to /apply-template has no prompt")
-	errNoTokens = errors.New("the engine's answer to /tokenize has no tokens")
 )
 
 // messages reads the conversation.

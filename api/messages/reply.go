@@ -9,8 +9,7 @@ import (
 	"relay/api/chat"
 )
 
-// Ping is the event that keeps a stream open that has begun; before that a
-// comment does.
+// Ping is the event that keeps a stream open that has begun.
 const Ping = "event: ping\ndata: {\"type\":\"ping\"}\n\n"
 
 // Reply is the answer to one request on its way to the client, either as events
@@ -68,7 +67,7 @@ func NewReply(q *Request, id, model string, grab func(n int) bool) *Reply {
 // before the answer has begun. The error is chat.ErrChunk or chat.ErrTooLarge.
 func (r *Reply) Chunk(dst []byte, c *chat.Chunk) (_ []byte, err error) {
 	r.meter.Add(c)
-	if c.OnlyProgress() {
+	if c.Empty() {
 		return dst, nil
 	}
 	dst = r.begin(dst)
@@ -108,7 +107,7 @@ func (r *Reply) head(dst []byte) []byte {
 
 func appendUsage(dst []byte, u chat.Usage) []byte {
 	number := func(name string, n int) { dst = strconv.AppendInt(append(dst, name...), int64(n), 10) }
-	number(`{"input_tokens":`, u.Prompt-u.Cached)
+	number(`{"input_tokens":`, max(0, u.Prompt-u.Cached))
 	number(`,"cache_creation_input_tokens":0,"cache_read_input_tokens":`, u.Cached)
 	number(`,"output_tokens":`, u.Completion)
 	return append(dst, `,"service_tier":"standard"}`...)
@@ -304,12 +303,5 @@ func (r *Reply) reason(dst []byte) []byte {
 	return append(dst, "null"...)
 }
 
-// Fail appends the event that ends a stream that broke off. kind is Anthropic's
-// type of error.
-func (r *Reply) Fail(dst []byte, kind, message string) []byte {
-	dst = chat.Quote(append(dst, "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":"...), kind)
-	return append(chat.Quote(append(dst, `,"message":`...), message), "}}\n\n"...)
-}
-
-// Usage is what the answer took, as far as the engine has told.
-func (r *Reply) Usage() chat.Usage { return r.meter.Usage() }
+// Begun reports whether events were made: before that a client knows no ping.
+func (r *Reply) Begun() bool { return r.begun }

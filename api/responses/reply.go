@@ -66,7 +66,7 @@ func NewReply(q *Request, id string, now int64, model string, grab func(n int) b
 // before the answer has begun. The error is chat.ErrChunk or chat.ErrTooLarge.
 func (r *Reply) Chunk(dst []byte, c *chat.Chunk) ([]byte, error) {
 	r.meter.Add(c)
-	if c.OnlyProgress() {
+	if c.Empty() {
 		return dst, nil
 	}
 	dst = r.begin(dst)
@@ -157,6 +157,9 @@ func (r *Reply) probs(it *item, logprobs json.RawMessage) ([]byte, error) {
 	}
 	start := it.probs.Len()
 	for _, p := range l.Content {
+		if r.q.alone {
+			p = withoutOthers(p)
+		}
 		if it.probs.Len() > 0 {
 			if err := it.probs.Add(",", r.grab); err != nil {
 				return nil, err
@@ -170,6 +173,25 @@ func (r *Reply) probs(it *item, logprobs json.RawMessage) ([]byte, error) {
 		}
 	}
 	return it.probs.Bytes()[start:], nil
+}
+
+// withoutOthers is the probability of a token without those of its alternatives.
+func withoutOthers(p json.RawMessage) json.RawMessage {
+	one := struct {
+		Token       json.RawMessage   `json:"token"`
+		Bytes       json.RawMessage   `json:"bytes"`
+		Logprob     json.RawMessage   `json:"logprob"`
+		TopLogprobs []json.RawMessage `json:"top_logprobs"`
+	}{TopLogprobs: []json.RawMessage{}}
+	var all map[string]json.RawMessage
+	if json.Unmarshal(p, &all) != nil {
+		return p
+	}
+	one.Token, one.Bytes, one.Logprob = all["token"], all["bytes"], all["logprob"]
+	if b, err := json.Marshal(one); err == nil {
+		return b
+	}
+	return p
 }
 
 // call takes a piece of a tool call. Calls come one after another.
@@ -304,6 +326,3 @@ func (r *Reply) Fail(dst []byte, code, message string) []byte {
 	}
 	return r.whole(dst, "response.failed", state{status: "failed", failure: message, over: true})
 }
-
-// Usage is what the answer took, as far as the engine has told.
-func (r *Reply) Usage() chat.Usage { return r.meter.Usage() }

@@ -19,6 +19,8 @@ type Request struct {
 
 	// echo is what the response repeats of the request, from a comma on.
 	echo []byte
+	// alone: the probabilities of tokens are wanted, but none of alternatives.
+	alone bool
 	// prefill is the text of a last message of the assistant.
 	prefill string
 }
@@ -41,9 +43,8 @@ var stateful = []struct{ name, why string }{
 
 // Parse reads a body that is one JSON object. The error is a *chat.FieldError.
 //
-// Without effect are, and are only repeated in the response: metadata, user,
-// safety_identifier, prompt_cache_key, prompt_cache_retention, and the
-// service_tier auto or default. Reasoning that comes back in input is handed to
+// Without effect are metadata, user, safety_identifier, prompt_cache_key,
+// prompt_cache_retention, client_metadata, and the service_tier auto or default. Reasoning that comes back in input is handed to
 // the model's template where it is there in full (content of type
 // reasoning_text, as relay's own responses have it); summaries and encrypted
 // content are passed over, as no engine here can read them. For that reason
@@ -89,6 +90,7 @@ func Parse(body []byte) (*Request, error) {
 		o.Done()
 	}
 	q.metadata(f)
+	f.Object("client_metadata") // an agent's own, for its maker
 	for _, name := range []string{"user", "safety_identifier", "prompt_cache_key", "prompt_cache_retention"} {
 		f.Text(name)
 	}
@@ -236,7 +238,8 @@ func (q *Request) include(f *chat.Fields) int64 {
 	for i, s := range f.Texts("include") {
 		switch s {
 		case includeLogprobs:
-			q.Chat.TopLogprobs = new(int64)
+			q.Chat.TopLogprobs = new(int64(1)) // without others the engine would tell none at all
+			q.alone = top == nil || *top == 0
 			if len(q.Chat.Tools) > 0 {
 				f.Fail("include["+strconv.Itoa(i)+"]", "%q is not supported together with \"tools\": the engine tells no probabilities then", s)
 			}

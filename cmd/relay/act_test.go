@@ -16,7 +16,7 @@ func TestModelCommandsUsedWrongly(t *testing.T) {
 	for _, c := range []struct {
 		args, says string // Of usage; "" is none.
 	}{
-		{"set qwen", "at least one of --pinned, --only, --min, --max and --idle-unload"},
+		{"set qwen", "at least one of --pinned, --only, --min, --max, --idle-unload, --alias and --fallback"},
 		{"set", "the name of a model"},
 		{"set qwen --min -1", "--min takes 0 to 64"},
 		{"set qwen --max 65", "--max takes 0 to 64"},
@@ -44,6 +44,9 @@ func TestModelCommandsUsedWrongly(t *testing.T) {
 		{"set qwen --min 3 --max 0", ""},
 		{"set qwen --min 64 --max 64 --idle-unload 8760h --pinned=false --only=", ""},
 		{"set qwen --only=", ""},
+		{"set qwen --alias a --alias=", ""},
+		{"set qwen --fallback=", ""},
+		{"add qwen q.gguf --alias a --alias b", ""},
 		{"set qwen --idle-unload 0", ""},
 		{"plan qwen", ""},
 		{"load qwen --no-wait", ""},

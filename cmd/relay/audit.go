@@ -131,7 +131,10 @@ func tokenText(n int) string {
 }
 
 func tookText(milliseconds float64) string {
-	if milliseconds < 1000 {
+	switch {
+	case milliseconds < 10:
+		return fmt.Sprintf("%.1f ms", milliseconds)
+	case milliseconds < 1000:
 		return fmt.Sprintf("%.0f ms", milliseconds)
 	}
 	return fmt.Sprintf("%.1f s", milliseconds/1000)

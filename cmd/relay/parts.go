@@ -83,6 +83,7 @@ func assemble(ctx context.Context, m *machine, id membership.MeshID, hooks hooks
 		Audit: p.audit.Add, Metrics: counts,
 		Scraped:   api.Scraped{Peers: p.scheduler.Peers, Control: p.node.Control},
 		Scheduler: p.scheduler, Keys: p.ring, Quota: p.meter, Self: p.node.Self().String(), Listen: m.listen,
+		Deadlines: m.Deadlines.ofDoor(),
 		HopPeer: func(ctx context.Context) string {
 			from, ok := p2p.RemotePeer(ctx)
 			if !ok {

@@ -76,7 +76,11 @@ func printRequest(w io.Writer, r api.AuditRow) {
 	}
 	say("prompt", prompt)
 	say("completion", fmt.Sprintf("%d tokens", r.Completion))
-	say("latency", fmt.Sprintf("%s in all, first data after %s, %s of waiting for a replica", tookText(r.TotalMS), tookText(r.FirstMS), tookText(r.QueueMS)))
+	latency := tookText(r.TotalMS)
+	if r.FirstMS > 0 {
+		latency += fmt.Sprintf(" in all, first data after %s, %s of waiting for a replica", tookText(r.FirstMS), tookText(r.QueueMS))
+	}
+	say("latency", latency)
 	say("status", statusText(r))
 	say("continued", continuedText(r))
 }

@@ -718,6 +718,7 @@ func cmdChat(ts *testscript.TestScript, neg bool, args []string) {
 func chatRequest(ts *testscript.TestScript, name, model, question string) (*http.Request, context.CancelFunc) {
 	r, cancel, err := newChat("http://"+scriptStage(ts).door(name), model, question)
 	ts.Check(err)
+	addHeader(ts, r)
 	return r, cancel
 }
 

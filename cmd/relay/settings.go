@@ -63,12 +63,14 @@ type remembered struct {
 	P2PPort   int    `json:"p2p_port,omitempty"`
 	// AutoPause: what runs on a GPU is unloaded while other programs use it.
 	AutoPause toggle `json:"auto_pause,omitempty"`
+	// Deadlines are those of the door.
+	Deadlines deadlines `json:"deadlines,omitzero"`
 }
 
 // known are the variables of this release and those reserved for later ones.
 var known = []string{"RELAY_STATE_DIR", "RELAY_MODELS_DIR", "RELAY_LISTEN", "RELAY_P2P_LISTEN", "RELAY_LLAMA_BIN", "RELAY_LEND_MB",
 	"RELAY_VRAM_RESERVE_MB", "RELAY_PARALLEL_SLOTS", "RELAY_PIPELINE_DEPTH", "RELAY_API_KEY", "RELAY_V1_RATE_LIMIT",
-	"RELAY_ADVERTISE_LAN", "RELAY_CACHE_MAX", "RELAY_MODELS_MAX", "RELAY_SANDBOX", "RELAY_BUSY_IGNORE_MB", "RELAY_TLS", "RELAY_DEBUG"}
+	"RELAY_ADVERTISE_LAN", "RELAY_CACHE_MAX", "RELAY_MODELS_MAX", "RELAY_SANDBOX", "RELAY_BUSY_IGNORE_MB", "RELAY_TLS", "RELAY_DEBUG", "RELAY_DEADLINES"}
 
 // warnUnknown names variables that look like settings and are none.
 func warnUnknown(environ []string, w io.Writer) {
@@ -125,6 +127,9 @@ func (s *settings) fromEnvironment() error {
 		}
 	}
 	env.Sandbox = os.Getenv("RELAY_SANDBOX")
+	if env.Deadlines, err = deadlinesFromEnvironment(); err != nil {
+		return err
+	}
 	if env.LendMB, err = number("RELAY_LEND_MB"); err != nil {
 		return err
 	}
@@ -202,6 +207,7 @@ func (r remembered) over(earlier remembered) remembered {
 	if r.AutoPause == "" {
 		r.AutoPause = earlier.AutoPause
 	}
+	r.Deadlines = r.Deadlines.over(earlier.Deadlines)
 	r.P2PPort = earlier.P2PPort
 	return r
 }

@@ -7,6 +7,9 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"time"
+
+	"relay/api"
 )
 
 // Flags over environment over what earlier flags said; only flags are kept.
@@ -23,6 +26,10 @@ func TestSettingsThatCount(t *testing.T) {
 			remembered{Lend: "none", LendCores: 3, P2PPort: 8421}, remembered{Lend: "none", LendCores: 3, P2PPort: 8421}},
 		"a pause that was kept": {remembered{}, remembered{AutoPause: toggleOn}, nil, remembered{AutoPause: toggleOn}, remembered{AutoPause: toggleOn}},
 		"no pause any more":     {remembered{AutoPause: toggleOff}, remembered{AutoPause: toggleOn}, nil, remembered{AutoPause: toggleOff}, remembered{AutoPause: toggleOff}},
+		"deadlines from everywhere": {remembered{Deadlines: deadlines{Dial: time.Second}}, remembered{Deadlines: deadlines{Dial: time.Minute, Total: time.Hour}},
+			map[string]string{"RELAY_DEADLINES": "first-token=3m, total=2h"},
+			remembered{Deadlines: deadlines{Dial: time.Second, FirstToken: 3 * time.Minute, Total: 2 * time.Hour}},
+			remembered{Deadlines: deadlines{Dial: time.Second, Total: time.Hour}}},
 		"auto over the environment": {remembered{Lend: "auto"}, remembered{}, map[string]string{"RELAY_LEND_MB": "7"},
 			remembered{Lend: "auto"}, remembered{Lend: "auto"}},
 		"auto over what was kept": {remembered{Lend: "auto"}, remembered{LendMB: 3}, nil, remembered{Lend: "auto"}, remembered{Lend: "auto"}},
@@ -30,7 +37,7 @@ func TestSettingsThatCount(t *testing.T) {
 			remembered{LendMB: 7, ReserveMB: 4}, remembered{Lend: "none", ReserveMB: 4}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			for _, variable := range []string{"RELAY_LEND_MB", "RELAY_VRAM_RESERVE_MB", "RELAY_SANDBOX"} {
+			for _, variable := range []string{"RELAY_LEND_MB", "RELAY_VRAM_RESERVE_MB", "RELAY_SANDBOX", "RELAY_DEADLINES"} {
 				t.Setenv(variable, test.env[variable])
 			}
 			dir := t.TempDir()
@@ -171,5 +178,34 @@ func TestUpChecksFirst(t *testing.T) {
 		if !errors.As(err, &usage) || fileExists(dir) {
 			t.Errorf("%q: %v; the folder is there: %v", args, err, fileExists(dir))
 		}
+	}
+}
+
+func TestDeadlinesThatAreNone(t *testing.T) {
+	for text, says := range map[string]string{
+		"connect=3s": "there is no deadline \"connect\"", "dial": "dial takes a time", "dial=": "dial takes a time", "dial=5": "dial takes a time",
+		"total=-1s": "total takes a time", "headers=1ms": "headers takes a time", "between-tokens=9000h": "between-tokens takes a time", "": "there is no deadline",
+	} {
+		var d deadlines
+		if err := d.Set(text); err == nil || !strings.Contains(err.Error(), says) || d != (deadlines{}) {
+			t.Errorf("%q: %v, %+v", text, err, d)
+		}
+		if text == "" {
+			continue
+		}
+		t.Setenv("RELAY_DEADLINES", "total=2h,"+text)
+		s := settings{listen: defaultListen}
+		if err := s.fromEnvironment(); err == nil || !strings.Contains(err.Error(), "RELAY_DEADLINES") || !strings.Contains(err.Error(), says) {
+			t.Errorf("%q in the environment: %v", text, err)
+		}
+	}
+	var d deadlines
+	for _, text := range []string{"dial=3s", "total=2h"} {
+		if err := d.Set(text); err != nil {
+			t.Error(err)
+		}
+	}
+	if d.String() != "dial=3s,total=2h0m0s" || d.ofDoor() != (api.Deadlines{Dial: 3 * time.Second, Total: 2 * time.Hour}) {
+		t.Errorf("%v", &d)
 	}
 }

@@ -15,6 +15,7 @@ import (
 
 	"relay/llama"
 	"relay/llama/demo"
+	"relay/llama/gguf/gguftest"
 )
 
 // standIn is the stand-in as relay finds an engine: a script named llama-server,
@@ -111,6 +112,60 @@ func TestStandInOnGPUs(t *testing.T) {
 	resp.Body.Close()
 	if after, err2 := p.Timings(t.Context()); resp.StatusCode != 200 || err != nil || err2 != nil || after.Tokens <= before.Tokens || after.PromptTokens <= before.PromptTokens {
 		t.Errorf("%d %v; %+v, then %+v %v", resp.StatusCode, err, before, after, err2)
+	}
+}
+
+// The options by which relay starts an engine for a kind of model, and those of
+// the stand-in's own, do what they say.
+func TestStandInKinds(t *testing.T) {
+	dir := t.TempDir()
+	script := filepath.Join(dir, "turns.json")
+	if err := os.WriteFile(script, []byte(`[{"match":"Rome","turns":[{"content":"All roads lead there."}]}]`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	projector := filepath.Join(dir, "p.gguf")
+	if err := os.WriteFile(projector, gguftest.Projector(64).Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	const image = `{"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"data:image/gif;base64,R0lGODlh"}}]}],"max_tokens":1}`
+	for _, c := range []struct {
+		name, options string
+		set           func(*llama.Spec)
+		path, body    string
+		status        int
+		text          string
+	}{
+		{"script", "--script " + script, nil, "/v1/chat/completions", `{"messages":[{"role":"user","content":"Rome?"}]}`, 200, "All roads lead there."},
+		{"embed", "--sim-width 3", func(s *llama.Spec) { s.Kind = llama.KindEmbed }, "/v1/embeddings", `{"input":"a"}`, 200, `"embedding":[`},
+		{"rerank", "", func(s *llama.Spec) { s.Kind = llama.KindRerank }, "/v1/rerank", `{"query":"a","documents":["b"]}`, 200, `"relevance_score":`},
+		{"images", "", func(s *llama.Spec) { s.Projector = projector }, "/v1/chat/completions", image, 200, `"prompt_tokens":67`},
+		{"no images", "", nil, "/v1/chat/completions", image, 500, "image input is not supported"},
+		{"no embeddings", "", nil, "/v1/embeddings", `{"input":"a"}`, 501, "Start it with `--embeddings`"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := standInSpec(t)
+			if c.set != nil {
+				c.set(&s)
+			}
+			p, err := standIn(t, c.options).Start(t.Context(), s)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer stopProcess(t, p)
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://x"+c.path, strings.NewReader(c.body))
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp, err := p.Client().RoundTrip(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer resp.Body.Close()
+			b, err := io.ReadAll(resp.Body)
+			if err != nil || resp.StatusCode != c.status || !strings.Contains(string(b), c.text) {
+				t.Errorf("%d %s %v", resp.StatusCode, b, err)
+			}
+		})
 	}
 }
 

@@ -235,6 +235,7 @@ func printHeldBack(w io.Writer, peers []scheduler.PeerState) {
 	}
 }
 
+// printModels lists models; with all it also says what they can and are called.
 func printModels(w io.Writer, models []scheduler.ModelState, names map[string]string, all bool) {
 	if len(models) == 0 {
 		fmt.Fprintln(w, "no models yet")

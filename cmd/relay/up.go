@@ -30,8 +30,8 @@ func newUp() *cobra.Command {
 		Use:   "up [--join INVITE]",
 		Short: "Run this machine's peer in the foreground",
 		Long: "Run this machine's peer in the foreground. The first start founds a mesh, or joins one\n" +
-			"with --join. --name, --lend, --lend-mb, --lend-cores, --reserve-mb, --auto-pause and --sandbox\n" +
-			"are remembered for the next start; what the environment says is not. --lend auto undoes a\n" +
+			"with --join. --name, --lend, --lend-mb, --lend-cores, --reserve-mb, --auto-pause, --sandbox and\n" +
+			"--deadline are remembered for the next start; what the environment says is not. --lend auto undoes a\n" +
 			"remembered --lend none or --lend-mb; of the others what is said anew counts.",
 		Args: exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -59,6 +59,7 @@ func newUp() *cobra.Command {
 	f.Int64Var(&s.flags.ReserveMB, "reserve-mb", 0, "MiB to leave free for this machine's owner (default a tenth, at least 1024)")
 	f.VarPF(&s.flags.AutoPause, "auto-pause", "", "unload what runs on a GPU while other programs use it, and come back").NoOptDefVal = "true"
 	f.StringVar(&s.flags.Sandbox, "sandbox", "", "auto, require or off: whether engines run in a sandbox")
+	f.Var(&s.flags.Deadlines, "deadline", "how long /v1 waits for what, repeatable: "+deadlineNames+"\n(default dial=5s, headers=15s, first-token=10m, between-tokens=5m, total=1h)")
 	return cmd
 }
 

@@ -32,8 +32,8 @@ type answer struct {
 	slot        int
 	read        int // tokens of the prompt
 	pieces      []piece
-	text        string
-	thought     string
+	text        []byte
+	thought     []byte
 	calls       []call
 	stop        stopType
 	stopWord    string
@@ -126,12 +126,12 @@ func (a *answer) take(p piece) {
 	a.pieces = append(a.pieces, p)
 	switch p.kind {
 	case saying:
-		a.text += p.text
+		a.text = append(a.text, p.text...)
 	case thinking:
-		a.thought += p.text
+		a.thought = append(a.thought, p.text...)
 	case naming:
 		planned := a.plan.calls[p.call]
-		a.calls = append(a.calls, call{id: planned.id, name: planned.name})
+		a.calls = append(a.calls, call{id: planned.id, name: planned.name, arguments: p.text})
 	case passing:
 		a.calls[p.call].arguments += p.text
 	}
@@ -193,6 +193,8 @@ func strike(ctx context.Context, kind FaultKind, silent func() error) error {
 		return errWrong
 	case FaultEnd:
 		return errEnd
+	case FaultError:
+		return errCompute
 	}
 	return nil
 }

@@ -8,8 +8,8 @@ type kind int
 const (
 	saying   kind = iota // the text
 	thinking             // the reasoning before it
-	naming               // the start of a tool call
-	passing              // the arguments of one
+	naming               // the start of a tool call, and of its arguments
+	passing              // the rest of them
 )
 
 // step is one token of a plan.
@@ -63,8 +63,10 @@ func (p *plan) think(text string) {
 // invoke adds a call, whose id follows from the answer's start as tokens do.
 func (p *plan) invoke(c chain, name, arguments string) {
 	p.calls = append(p.calls, call{id: callID(c.add(len(p.calls))), name: name, arguments: arguments})
-	p.mark(naming)
+	p.mark(saying)
+	at := len(p.steps)
 	p.add(passing, arguments)
+	p.steps[at].kind = naming // with what comes first of the arguments
 	p.mark(passing)
 }
 

@@ -31,7 +31,6 @@ type params struct {
 	Logprobs            json.RawMessage `json:"logprobs"`
 	TopLogprobs         *int            `json:"top_logprobs"`
 	NProbs              int             `json:"n_probs"`
-	ParallelToolCalls   *bool           `json:"parallel_tool_calls"`
 	ResponseFormat      json.RawMessage `json:"response_format"`
 	JSONSchema          json.RawMessage `json:"json_schema"`
 	Grammar             json.RawMessage `json:"grammar"`

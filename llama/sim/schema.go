@@ -155,12 +155,17 @@ func kindOf(o map[string]any) string {
 	return "string"
 }
 
+// schemaError says what is wrong with a schema in the engine's words.
+type schemaError string
+
+func (e schemaError) Error() string { return string(e) }
+
 func unrecognized(s any) error {
 	b, err := encode(s)
 	if err != nil || len(b) > 1000 {
 		b = []byte("(too large to show)")
 	}
-	return fmt.Errorf("Unrecognized schema: %s", b) //nolint:staticcheck // the engine's words
+	return schemaError("Unrecognized schema: " + string(b))
 }
 
 // given is a value that the schema names.
@@ -175,7 +180,7 @@ func (m *maker) resolve(ref string) (any, error) {
 	at := m.root
 	path, ok := strings.CutPrefix(ref, "#")
 	if !ok {
-		return nil, fmt.Errorf("Unsupported ref: %s", ref) //nolint:staticcheck // the engine's words
+		return nil, schemaError("Unsupported ref: " + ref)
 	}
 	for part := range strings.SplitSeq(strings.TrimPrefix(path, "/"), "/") {
 		if part == "" {
@@ -184,7 +189,7 @@ func (m *maker) resolve(ref string) (any, error) {
 		o, _ := at.(map[string]any)
 		next, ok := o[strings.NewReplacer("~1", "/", "~0", "~").Replace(part)]
 		if !ok {
-			return nil, fmt.Errorf("Error resolving ref %s: %s not in it", ref, part) //nolint:staticcheck // the engine's words
+			return nil, schemaError("Error resolving ref " + ref + ": " + part + " not in it")
 		}
 		at = next
 	}

@@ -143,19 +143,16 @@ func lastQuestion(messages []message) (text string, called int) {
 	return text, called
 }
 
-// plan is a turn as an answer to a request with these tools. With parallel
-// false only the first call is made, as the engine's grammar has it.
-func (t Turn) plan(c chain, tools []tool, parallel bool) (*plan, error) {
+// plan is a turn as an answer to a request with these tools.
+func (t Turn) plan(c chain, tools []tool) (*plan, error) {
 	p := &plan{finish: t.FinishReason}
 	p.think(t.ReasoningContent)
 	p.add(saying, t.Content)
-	for i, call := range t.ToolCalls {
+	for _, call := range t.ToolCalls {
 		if !slices.ContainsFunc(tools, func(o tool) bool { return o.Function.Name == call.Name }) {
 			return nil, refuse("the script calls %q, which is not among the tools of the request", call.Name)
 		}
-		if i == 0 || parallel {
-			p.invoke(c, call.Name, call.text())
-		}
+		p.invoke(c, call.Name, call.text())
 	}
 	return p, nil
 }

@@ -105,7 +105,11 @@ func (a *answer) delta(p piece) object {
 	switch {
 	case p.kind == naming:
 		c := a.calls[p.call]
-		return object{{"tool_calls", []object{{{"index", p.call}, {"id", c.id}, {"type", "function"}, {"function", object{{"name", c.name}}}}}}}
+		function := object{{"name", c.name}}
+		if p.text != "" {
+			function = append(function, field{"arguments", p.text})
+		}
+		return object{{"tool_calls", []object{{{"index", p.call}, {"id", c.id}, {"type", "function"}, {"function", function}}}}}
 	case p.text == "":
 		return nil
 	case p.kind == passing:
@@ -119,9 +123,9 @@ func (a *answer) delta(p piece) object {
 
 // message is a whole answer to a chat.
 func (a answer) message() object {
-	o := object{{"role", "assistant"}, {"content", a.prefill + a.text}}
-	if a.thought != "" {
-		o = append(o, field{"reasoning_content", a.thought})
+	o := object{{"role", "assistant"}, {"content", a.prefill + string(a.text)}}
+	if len(a.thought) > 0 {
+		o = append(o, field{"reasoning_content", string(a.thought)})
 	}
 	if len(a.calls) > 0 {
 		var calls []object
@@ -167,7 +171,7 @@ func (s shape) whole(answers []answer) any {
 	if s.native {
 		all := make([]object, 0, len(answers))
 		for _, a := range answers {
-			all = append(all, s.nativeFinal(a, a.text, a.pieces))
+			all = append(all, s.nativeFinal(a, string(a.text), a.pieces))
 		}
 		if len(all) == 1 {
 			return all[0]
@@ -181,7 +185,7 @@ func (s shape) whole(answers []answer) any {
 			logprobs = object{{"content", probabilities(a)}}
 		}
 		if !s.chat {
-			choices = append(choices, object{{"text", a.text}, {"index", a.index}, {"logprobs", logprobs}, {"finish_reason", a.finish()}})
+			choices = append(choices, object{{"text", string(a.text)}, {"index", a.index}, {"logprobs", logprobs}, {"finish_reason", a.finish()}})
 			continue
 		}
 		choice := object{

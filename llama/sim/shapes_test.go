@@ -15,8 +15,8 @@ import (
 )
 
 // What is recorded is what five llama-servers said of one small model, with two
-// slots of 512 tokens: one as it is, one with 1024 and a template that knows
-// tools, one with --embeddings --pooling mean, one with --reranking and one with
+// slots of 512 tokens: one as it is, one with 1024 tokens, a template that knows
+// tools and "<tool_call>\n" as the text of token 560, one with --embeddings --pooling mean, one with --reranking and one with
 // a projector.
 var record = flag.String("record", "", "addresses of real llama-servers whose answers become testdata/engine.json, as plain=http://127.0.0.1:8080,tools=…,embed=…,rerank=…,images=…")
 
@@ -39,7 +39,9 @@ func questions() []exchange {
 		return `{"messages":[{"role":"user","content":[{"type":"text","text":"see"},{"type":"image_url","image_url":{"url":"` + url + `"}},{"type":"text","text":"it"}]}],"max_tokens":2,"ignore_eos":true}`
 	}
 	const hello = `"messages":[{"role":"user","content":"hello"}],"max_tokens":3,"temperature":0,"ignore_eos":true`
-	const weather = `"tools":[{"type":"function","function":{"name":"weather","parameters":{"type":"object","properties":{"city":{"type":"string"}},"required":["city"]}}}]`
+	const weather = `"tools":[{"type":"function","function":{"name":"weather","parameters":{"type":"object","properties":{"city":{"type":"string","enum":["Paris"]}},"required":["city"]}}}]`
+	// The bias is towards the token that begins a call; there is room for one.
+	const called = `"messages":[{"role":"user","content":"hello"}],"temperature":0,"tool_choice":"required","logit_bias":[[560,50]],"max_tokens":50`
 	const what = `"prompt":"What is","max_tokens":3,"temperature":0,"ignore_eos":true`
 	return []exchange{
 		{Name: "health", Path: "/health"},
@@ -118,6 +120,9 @@ func questions() []exchange {
 
 		{Engine: "tools", Name: "reasoning", Path: "/v1/chat/completions", Body: `{"messages":[{"role":"user","content":"think"}],"temperature":0,"grammar":"root ::= \"<think>hum</think>yes\""}`},
 		{Engine: "tools", Name: "reasoning stream", Path: "/v1/chat/completions", Body: `{"messages":[{"role":"user","content":"think"}],"temperature":0,"stream":true,"timings_per_token":true,"grammar":"root ::= \"<think>hum</think>yes\""}`},
+		{Engine: "tools", Name: "tool called", Path: "/v1/chat/completions", Body: `{` + called + `,` + weather + `}`},
+		{Engine: "tools", Name: "tool called stream", Path: "/v1/chat/completions", Body: `{"stream":true,"stream_options":{"include_usage":true},` + called + `,` + weather + `}`},
+		{Engine: "tools", Name: "tool called told all", Path: "/v1/chat/completions", Body: `{"stream":true,"timings_per_token":true,"return_progress":true,` + called + `,` + weather + `}`},
 		{Engine: "tools", Name: "tools unused", Path: "/v1/chat/completions", Body: `{` + hello + `,` + weather + `}`},
 		{Engine: "tools", Name: "tools forbidden", Path: "/v1/chat/completions", Body: `{` + hello + `,"tool_choice":"none",` + weather + `}`},
 		{Engine: "tools", Name: "tools of no choice", Path: "/v1/chat/completions", Body: `{` + hello + `,"tool_choice":"some",` + weather + `}`},
@@ -154,7 +159,6 @@ func questions() []exchange {
 		{Engine: "rerank", Name: "rank without", Path: "/v1/rerank", Body: `{"documents":["b"]}`},
 		{Engine: "rerank", Name: "rank by no kind", Path: "/v1/rerank", Body: `{"query":5,"documents":["b"]}`},
 		{Engine: "rerank", Name: "rank too long", Path: "/v1/rerank", Body: `{"query":"a","documents":["` + strings.Repeat("hello there ", 600) + `"]}`},
-		{Engine: "rerank", Name: "rank embedding", Path: "/v1/embeddings", Body: `{"input":"hello"}`},
 
 		{Engine: "images", Name: "image seen", Path: "/v1/chat/completions", Body: look("data:image/png;base64," + seen)},
 		{Engine: "images", Name: "image template", Path: "/apply-template", Body: look("data:image/png;base64," + seen)},

@@ -4,12 +4,15 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"encoding/base64"
+	"encoding/binary"
 	"encoding/json"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -272,6 +275,12 @@ func TestFaults(t *testing.T) {
 		{"wrong:2", true, func(status int, body string, err error) bool {
 			return status == 200 && strings.Contains(body, "\x00\xff")
 		}},
+		{"error:3", true, func(status int, body string, err error) bool {
+			return status == 200 && err == nil && strings.HasSuffix(body, `data: {"error":{"code":500,"message":"Compute error.","type":"server_error"}}`+"\n\n") && events(body) <= 3
+		}},
+		{"error:3", false, func(status int, body string, err error) bool {
+			return status == 500 && strings.Contains(body, "server_error")
+		}},
 		{"wrong", false, func(status int, body string, err error) bool {
 			return status == 200 && !json.Valid([]byte(body))
 		}},
@@ -295,7 +304,7 @@ func TestFaults(t *testing.T) {
 		}
 	}
 	st := s.State()
-	if st.Struck != 10 || st.Finished != 10 || st.Active != 0 || st.Waiting != 0 || len(st.Faults) != 0 {
+	if st.Struck != 12 || st.Finished != 12 || st.Active != 0 || st.Waiting != 0 || len(st.Faults) != 0 {
 		t.Errorf("%+v", st)
 	}
 }
@@ -327,11 +336,17 @@ func TestStallAndLeave(t *testing.T) {
 			go func() { _, err := http.DefaultClient.Do(r); answered <- err }()
 		}
 		await(t, s, func(st State) bool { return st.Active == 1 })
+		left, before := time.Now(), s.State().Cancelled
 		cancel()
-		await(t, s, func(st State) bool { return st.Active == 0 })
+		await(t, s, func(st State) bool { return st.Cancelled > before })
+		if st := s.State(); st.Active != 0 || st.CancelledAt.Before(left) {
+			t.Errorf("left at %v: %+v", left, st)
+		}
 		<-answered
 	}
-	await(t, s, func(st State) bool { return st.Cancelled == 2 })
+	if st := s.State(); st.Cancelled != 2 {
+		t.Errorf("%+v", st)
+	}
 }
 
 func await(t *testing.T, s *Server, ok func(State) bool) {
@@ -373,10 +388,115 @@ func TestSpeedSlotsAndPings(t *testing.T) {
 				t.Errorf("request %d took %v, want %v", i, took[i], want)
 			}
 		}
+		// Two answers take a slot each.
+		if long, body := run(`,"n":2`); long != 3*time.Second || strings.Count(body, `"text":`) != 2 {
+			t.Errorf("two answers took %v: %s", long, body)
+		}
 		if _, body := run(`,"stream":true,"sse_ping_interval":1`); !strings.HasPrefix(body, ":\n\n") {
 			t.Errorf("no ping in two seconds of prefill: %.100q", body)
 		}
 	})
+}
+
+// A prompt is told of batch by batch, also when it is read slowly.
+func TestProgress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, err := New(Options{PrefillRate: 100, Batch: 64})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := httptest.NewRecorder()
+		body := `{"prompt":"` + strings.Repeat("x", 149) + `","max_tokens":1,"stream":true,"return_progress":true,"timings_per_token":true}`
+		s.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/v1/completions", strings.NewReader(body)).WithContext(t.Context()))
+		var got []int
+		for e := range strings.SplitSeq(w.Body.String(), "\n\n") {
+			var a struct {
+				Progress *struct {
+					Total, Processed int
+					TimeMS           int `json:"time_ms"`
+				} `json:"prompt_progress"`
+				Timings struct {
+					PromptN int `json:"prompt_n"`
+				}
+			}
+			if json.Unmarshal([]byte(strings.TrimPrefix(e, "data: ")), &a) != nil || a.Progress == nil {
+				continue
+			}
+			p := a.Progress
+			if p.Total != 150 || p.TimeMS != 10*p.Processed || a.Timings.PromptN != p.Processed {
+				t.Errorf("%s", e)
+			}
+			got = append(got, p.Processed)
+		}
+		if !slices.Equal(got, []int{0, 64, 128, 150}) {
+			t.Errorf("%v of %s", got, w.Body)
+		}
+	})
+}
+
+func TestImagesCostAndMatter(t *testing.T) {
+	_, url := start(t, Options{Images: true})
+	ask := func(image string) (tokens int, text string) {
+		status, body, err := post(t, url+"/v1/chat/completions", `{"messages":[{"role":"user","content":[{"type":"text","text":"see"}`+image+`]}],"max_tokens":8,"ignore_eos":true}`)
+		if err != nil || status != 200 {
+			t.Fatal(status, body, err)
+		}
+		var a struct {
+			Usage struct {
+				Prompt int `json:"prompt_tokens"`
+			}
+		}
+		json.Unmarshal([]byte(body), &a)
+		text, _ = content(t, body)
+		return a.Usage.Prompt, text
+	}
+	image := func(data string) string {
+		return `,{"type":"image_url","image_url":{"url":"data:image/png;base64,` + data + `"}}`
+	}
+	without, _ := ask("")
+	one, text := ask(image(seen))
+	two, _ := ask(image(seen) + image(seen))
+	_, other := ask(image(base64.StdEncoding.EncodeToString([]byte("GIF89a"))))
+	if one != without+ImageTokens || two != one+ImageTokens || text == other {
+		t.Errorf("%d tokens without, %d with one, %d with two; %q and %q", without, one, two, text, other)
+	}
+}
+
+// Texts with words in common are near each other, and ranks go by that.
+func TestEmbeddings(t *testing.T) {
+	words := func(s string) []float64 { return Embed(Tokenize(s, true, false), 64) }
+	dot := func(a, b []float64) (sum float64) {
+		for i := range a {
+			sum += a[i] * b[i]
+		}
+		return sum
+	}
+	a, b, c := words(" baba bebe bibi"), words(" baba bebe bobo"), words(" zuzu zozo zizi")
+	if d := dot(a, a); d < 0.999 || d > 1.001 {
+		t.Errorf("a vector of length %v", d)
+	}
+	if dot(a, b) < dot(a, c)+0.2 {
+		t.Errorf("near %v, far %v", dot(a, b), dot(a, c))
+	}
+	_, url := start(t, Options{Reranking: true, Width: 32})
+	_, body, err := post(t, url+"/v1/rerank", `{"query":" baba bebe","documents":[" zuzu zozo"," baba bebe bobo"," baba zuzu"]}`)
+	var got struct{ Results []struct{ Index int } }
+	if json.Unmarshal([]byte(body), &got) != nil || err != nil || len(got.Results) != 3 || got.Results[0].Index != 1 || got.Results[2].Index != 0 {
+		t.Errorf("%s %v", body, err)
+	}
+	_, floats, _ := post(t, url+"/v1/embeddings", `{"input":"hello"}`)
+	_, packed, _ := post(t, url+"/v1/embeddings", `{"input":"hello","encoding_format":"base64"}`)
+	var f struct {
+		Data []struct{ Embedding []float32 }
+	}
+	var p struct{ Data []struct{ Embedding []byte } }
+	if json.Unmarshal([]byte(floats), &f) != nil || json.Unmarshal([]byte(packed), &p) != nil || len(f.Data[0].Embedding) != 32 {
+		t.Fatalf("%s %s", floats, packed)
+	}
+	values := make([]float32, 32)
+	if err := binary.Read(bytes.NewReader(p.Data[0].Embedding), binary.LittleEndian, values); err != nil || !slices.Equal(values, f.Data[0].Embedding) {
+		t.Errorf("%v as floats, %v packed (%v)", f.Data[0].Embedding, values, err)
+	}
 }
 
 func TestUnixSocket(t *testing.T) {
@@ -436,6 +556,10 @@ func TestValidate(t *testing.T) {
 		"prefill": {PrefillRate: -1},
 		"decode":  {DecodeRate: -2},
 		"model":   {Model: "a\nb"},
+		"batch":   {Batch: -1},
+		"width":   {Width: 1 << 20},
+		"max inp": {MaxInput: -1},
+		"scripts": {Scripts: []Script{{}}},
 		"fault":   {Faults: []Fault{{Kind: "explode"}}},
 	} {
 		if _, err := New(o); err == nil || !strings.Contains(err.Error(), want) {
@@ -475,7 +599,7 @@ func FuzzParseFault(f *testing.F) {
 }
 
 func FuzzRequest(f *testing.F) {
-	s, err := New(Options{Context: 64})
+	s, err := New(Options{Context: 64, Slots: 2, Width: 4, Embeddings: true, Reranking: true, Images: true})
 	if err != nil {
 		f.Fatal(err)
 	}

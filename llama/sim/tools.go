@@ -18,7 +18,8 @@ type tool struct {
 // where none may be.
 func (p params) toolbox() (tools []tool, must bool, err error) {
 	choice := "auto"
-	// Of a tool_choice that names a function llama-server takes no notice.
+	// Of a tool_choice that names a function llama-server takes no notice, and
+	// parallel_tool_calls does not keep every model from several calls.
 	_ = json.Unmarshal(p.ToolChoice, &choice)
 	if !given(p.Tools) {
 		return nil, false, nil
@@ -112,10 +113,9 @@ func (s *Server) plan(p params, chat bool, messages []message, ids []int) (*plan
 		if tools, must, err = p.toolbox(); err != nil {
 			return nil, err
 		}
-		parallel := p.ParallelToolCalls == nil || *p.ParallelToolCalls
 		t := turn(s.opt.Scripts, messages, len(tools) > 0)
 		if t != nil && (!must || len(t.ToolCalls) > 0) {
-			return t.plan(c, tools, parallel)
+			return t.plan(c, tools)
 		}
 	}
 	if must {

@@ -22,7 +22,7 @@ type everybody struct{}
 
 func (everybody) May(peer.ID, record.Rule, string, string) record.Verdict { return record.Allowed }
 
-func newTable(t *testing.T) *record.Table {
+func newTable(t testing.TB) *record.Table {
 	t.Helper()
 	key, _, err := crypto.GenerateEd25519Key(rand.Reader)
 	if err != nil {
@@ -154,12 +154,12 @@ func TestAKeyExpires(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
 	ring.now = func() time.Time { return now }
 	secret, id := put(t, table, Key{Name: "ci", Expires: now.Unix() + 60})
-	if _, err := ring.Check(secret); err != nil {
-		t.Errorf("before: %v", err)
+	if _, err := ring.Check(secret); err != nil || ring.Text() != "1 key of the mesh" {
+		t.Errorf("before: %v, %s", err, ring.Text())
 	}
 	now = now.Add(60 * time.Second)
-	if _, err := ring.Check(secret); err != ErrExpired {
-		t.Errorf("after: %v", err)
+	if _, err := ring.Check(secret); err != ErrExpired || ring.Text() != "no key opens it: an admin can make one (relay key add)" {
+		t.Errorf("after: %v, %s", err, ring.Text())
 	}
 	// Who does not have the secret is not told that.
 	if _, err := ring.Check("rk-" + id + "-" + strings.Repeat("a", 32)); err != ErrUnknown {

@@ -8,6 +8,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -16,6 +17,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/crypto"
 	"github.com/libp2p/go-libp2p/core/peer"
 
+	"relay/p2p/keys/quota"
 	"relay/p2p/record"
 	"relay/p2p/record/recordtest"
 )
@@ -37,10 +39,27 @@ type entrance struct {
 	nth     int
 	key     crypto.PrivKey
 	storage *recordtest.Memory
-	table   *record.Table
+	self    peer.ID
 	ahead   atomic.Int64 // Of its clock, a time.Duration.
-	writes  []time.Time  // Of usage records; read while it does nothing.
 	stop    func()
+
+	mu     sync.Mutex
+	table  *record.Table
+	writes []time.Time // Of usage records.
+}
+
+// records is its table; it has another one after a restart.
+func (e *entrance) records() *record.Table {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.table
+}
+
+// written says when it has written usage records.
+func (e *entrance) written() []time.Time {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return slices.Clone(e.writes)
 }
 
 func newMesh(t *testing.T, n int) *mesh {
@@ -50,8 +69,13 @@ func newMesh(t *testing.T, n int) *mesh {
 		if err != nil {
 			t.Fatal(err)
 		}
-		e := &entrance{mesh: m, nth: i, key: key, storage: recordtest.NewMemory()}
-		m.peers = append(m.peers, e)
+		self, err := peer.IDFromPrivateKey(key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.peers = append(m.peers, &entrance{mesh: m, nth: i, key: key, self: self, storage: recordtest.NewMemory()})
+	}
+	for _, e := range m.peers {
 		e.start()
 	}
 	t.Cleanup(func() {
@@ -65,13 +89,15 @@ func newMesh(t *testing.T, n int) *mesh {
 // start starts a peer, or starts it again with what it has on disk.
 func (e *entrance) start() {
 	t := e.mesh.t
-	var err error
-	e.table, err = record.NewTable(record.Options{Storage: e.storage, Key: e.key, Kinds: []record.Kind{RecordKind(), UsageKind()},
+	table, err := record.NewTable(record.Options{Storage: e.storage, Key: e.key, Kinds: []record.Kind{RecordKind(), UsageKind()},
 		Rights: everybody{}, Publish: e.publish})
 	if err != nil {
 		t.Fatal(err)
 	}
-	e.Meter = NewMeter(MeterOptions{Table: e.table, Alive: e.mesh.aliveFrom(e.nth), Now: func() time.Time { return time.Now().Add(time.Duration(e.ahead.Load())) }})
+	e.mu.Lock()
+	e.table = table
+	e.mu.Unlock()
+	e.Meter = NewMeter(MeterOptions{Table: table, Alive: e.mesh.aliveFrom(e.nth), Now: func() time.Time { return time.Now().Add(time.Duration(e.ahead.Load())) }})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
@@ -89,8 +115,8 @@ func (m *mesh) linked(a, b int) bool { return !m.apart.Load() || a != 0 && b != 
 func (m *mesh) aliveFrom(i int) func() []peer.ID {
 	return func() (up []peer.ID) {
 		for j, other := range m.peers {
-			if other.table != nil && m.linked(i, j) {
-				up = append(up, other.table.Self())
+			if m.linked(i, j) {
+				up = append(up, other.self)
 			}
 		}
 		return up
@@ -99,12 +125,14 @@ func (m *mesh) aliveFrom(i int) func() []peer.ID {
 
 func (e *entrance) publish(s record.Signed) {
 	if s.Kind == KindUsage {
+		e.mu.Lock()
 		e.writes = append(e.writes, time.Now())
+		e.mu.Unlock()
 	}
 	for j, other := range e.mesh.peers {
 		if j != e.nth && e.mesh.linked(e.nth, j) {
 			time.AfterFunc(gossip, func() {
-				if _, err := other.table.Offer(s); err != nil {
+				if _, err := other.records().Offer(s); err != nil {
 					e.mesh.t.Error(err)
 				}
 			})
@@ -120,8 +148,8 @@ func (m *mesh) heal() {
 	m.apart.Store(false)
 	for _, from := range m.peers {
 		for _, to := range m.peers {
-			for _, s := range from.table.All() {
-				if _, err := to.table.Offer(s); err != nil {
+			for _, s := range from.records().All() {
+				if _, err := to.records().Offer(s); err != nil {
 					m.t.Error(err)
 				}
 			}
@@ -196,16 +224,16 @@ func TestRecordsAreWrittenSeldom(t *testing.T) {
 		m := newMesh(t, 1)
 		e := m.peers[0]
 		pass(10 * time.Minute)
-		if len(e.writes) != 0 {
-			t.Fatalf("%d records of nothing", len(e.writes))
+		if len(e.written()) != 0 {
+			t.Fatalf("%d records of nothing", len(e.written()))
 		}
 		ticket, _, err := e.Admit(Grant{ID: testID})
 		if err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()
-		if len(e.writes) != 1 {
-			t.Fatalf("%d records of the first use", len(e.writes))
+		if len(e.written()) != 1 {
+			t.Fatalf("%d records of the first use", len(e.written()))
 		}
 		pass(time.Second)
 		for i := range 1000 { // Ten seconds.
@@ -214,14 +242,14 @@ func TestRecordsAreWrittenSeldom(t *testing.T) {
 		}
 		ticket.Done()
 		pass(time.Second)
-		busy := len(e.writes)
+		busy := len(e.written())
 		pass(time.Hour)
-		if after := len(e.writes) - busy; after != 1 {
+		if after := len(e.written()) - busy; after != 1 {
 			t.Errorf("%d records after it: one says that the minute is over", after)
 		}
-		for i, at := range e.writes[1:] {
-			if at.Sub(e.writes[i]) < WriteEvery {
-				t.Fatalf("two records within %s", at.Sub(e.writes[i]))
+		for i, at := range e.written()[1:] {
+			if at.Sub(e.written()[i]) < WriteEvery {
+				t.Fatalf("two records within %s", at.Sub(e.written()[i]))
 			}
 		}
 		if busy < 20 || busy > 23 {
@@ -265,7 +293,7 @@ func TestManyKeysTakeTurns(t *testing.T) {
 				t.Errorf("%s: %d of %d are told, %d may be missing", id, told, rounds, late)
 			}
 		}
-		if n := len(m.peers[0].writes); n > 20*2*writesAtOnce+writesAtOnce {
+		if n := len(m.peers[0].written()); n > 20*2*writesAtOnce+writesAtOnce {
 			t.Errorf("%d records in 20 seconds", n)
 		}
 	})
@@ -548,8 +576,8 @@ func TestAPeerThatIsTakenOutTakesItsUseWithIt(t *testing.T) {
 		if got := m.peers[1].Sum(testID).tokens(); got != 10 {
 			t.Fatalf("%d tokens", got)
 		}
-		out := m.peers[0].table.Self()
-		m.peers[1].table.Void(func(r record.Record) bool { return r.Author == out })
+		out := m.peers[0].records().Self()
+		m.peers[1].records().Void(func(r record.Record) bool { return r.Author == out })
 		if got := m.peers[1].Sum(testID); got != (Used{}) {
 			t.Errorf("%+v", got)
 		}
@@ -579,7 +607,7 @@ func TestUsageRecordsKeepTheirBounds(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := e.table.PutShared(Kind, testID, payload); err != nil {
+		if _, err := e.records().PutShared(Kind, testID, payload); err != nil {
 			t.Fatal(err)
 		}
 		if err := e.use(Grant{ID: testID}, 1, 1); err != nil {
@@ -595,7 +623,7 @@ func TestUsageRecordsKeepTheirBounds(t *testing.T) {
 			}
 		}
 		pass(time.Minute)
-		r, ok := e.table.Get(KindUsage, usageID(e.table.Self(), "a"))
+		r, ok := e.records().Get(KindUsage, usageID(e.records().Self(), "a"))
 		if !ok {
 			t.Fatal("no record")
 		}
@@ -612,7 +640,7 @@ func TestUsageRecordsKeepTheirBounds(t *testing.T) {
 		if payload, err = record.Marshal(usage{used}); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := e.table.PutOwned(KindUsage, r.ID, payload); err != nil {
+		if _, err := e.records().PutOwned(KindUsage, r.ID, payload); err != nil {
 			t.Error(err)
 		}
 	})
@@ -688,4 +716,41 @@ func FuzzUsage(f *testing.F) {
 			t.Fatalf("%+v and then %+v, %v", used, back, err)
 		}
 	})
+}
+
+// BenchmarkAdmit is one request of a key with all limits, in use at twenty peers.
+func BenchmarkAdmit(b *testing.B) {
+	table := newTable(b)
+	m := NewMeter(MeterOptions{Table: table})
+	g := Grant{ID: testID, Name: "ci", TokensPerDay: MaxTokensPerDay, RequestsPerMinute: MaxRequestsPerMinute, Concurrency: MaxConcurrency}
+	for range 20 {
+		key, _, err := crypto.GenerateEd25519Key(rand.Reader)
+		if err != nil {
+			b.Fatal(err)
+		}
+		author, err := peer.IDFromPrivateKey(key)
+		if err != nil {
+			b.Fatal(err)
+		}
+		payload, err := record.Marshal(usage{map[string]Used{testID: {Requests: 1, TotalRequests: 1, Minute: 1, Running: 1}}})
+		if err != nil {
+			b.Fatal(err)
+		}
+		s, err := record.Seal(record.Record{Kind: KindUsage, ID: usageID(author, "a"), Version: record.Version{1, 1, 0}, Payload: payload}, key)
+		if err != nil {
+			b.Fatal(err)
+		}
+		if _, err := table.Offer(s); err != nil {
+			b.Fatal(err)
+		}
+	}
+	m.account(testID)
+	for b.Loop() {
+		m.mine[testID].minute = quota.Window{} // Or there would be none left.
+		ticket, _, err := m.Admit(g)
+		if err != nil {
+			b.Fatal(err)
+		}
+		ticket.Done()
+	}
 }

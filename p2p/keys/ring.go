@@ -91,9 +91,21 @@ func (r *Ring) Warning() string {
 	return fmt.Sprintf("the key in RELAY_API_KEY has fewer than %d characters and can be guessed: set a longer one, or none, and start again", MinLocal)
 }
 
+// good is how many keys of the mesh have not expired.
+func (r *Ring) good() (n int) {
+	now := r.now().Unix()
+	for _, rec := range r.table.List(Kind) {
+		var k Key
+		if record.Unmarshal(rec.Payload, &k) == nil && (k.Expires == 0 || now < k.Expires) {
+			n++
+		}
+	}
+	return n
+}
+
 // Text says for people how the door is secured.
 func (r *Ring) Text() string {
-	n := len(r.table.List(Kind))
+	n := r.good()
 	switch {
 	case r.local != nil && n == 0:
 		return "the key in RELAY_API_KEY"

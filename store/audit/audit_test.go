@@ -267,3 +267,19 @@ func TestValidate(t *testing.T) {
 		}
 	}
 }
+
+func BenchmarkAdd(b *testing.B) {
+	db, err := store.Open(b.TempDir(), nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer db.Close()
+	l, err := New(Options{Space: db.Space("audit"), Buffer: 1 << 30})
+	if err != nil {
+		b.Fatal(err)
+	}
+	r := Row{ID: "req-0123456789abcdef01234567", Key: "abcdefgh", Model: "qwen3-8b", Served: "qwen3-8b", Method: "POST", Route: "/v1/chat/completions"}
+	for b.Loop() {
+		l.Add(r)
+	}
+}

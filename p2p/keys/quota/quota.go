@@ -70,8 +70,11 @@ func Decide(l Limits, u Use) *Refusal {
 // RequestsLeft is how many requests an entrance would let in now, and in how long the
 // minute of all that were made is over.
 func RequestsLeft(l Limits, u Use) (left int64, reset time.Duration) {
-	return max(0, u.requestsLeft(l, u.Now)),
-		wait(u.Now, func(at time.Duration) bool { return u.Here.Sum(at)+u.elsewhere(at) == 0 })
+	reset = u.Here.empty(u.Now)
+	for _, w := range u.Elsewhere {
+		reset = max(reset, w.empty(u.Now))
+	}
+	return max(0, u.requestsLeft(l, u.Now)), reset
 }
 
 func (u Use) requestsLeft(l Limits, at time.Duration) int64 {

@@ -68,8 +68,13 @@ func TestAWindowForgets(t *testing.T) {
 				want += e.n
 			}
 		}
-		if got := w.Sum(time.Duration(at) * time.Second); got != want {
+		now := time.Duration(at) * time.Second
+		if got := w.Sum(now); got != want {
 			t.Fatalf("%d, want %d", got, want)
+		}
+		empty := w.empty(now)
+		if (empty == 0) != (want == 0) || w.Sum(now+empty) != 0 || empty > 0 && w.Sum(now+empty-1) == 0 {
+			t.Fatalf("%d now, none in %s", want, empty)
 		}
 	})
 }

@@ -36,6 +36,18 @@ func (w *Window) Sum(at time.Duration) (sum int64) {
 	return sum
 }
 
+// empty is in how long nothing counts any more that counts now.
+func (w *Window) empty(now time.Duration) time.Duration {
+	if w.Sum(now) == 0 {
+		return 0
+	}
+	for s := w.last; ; s-- {
+		if w.slots[s%seconds] > 0 {
+			return time.Duration(s+seconds)*time.Second - now
+		}
+	}
+}
+
 // wait is in how long ok holds at the latest; it is asked about each time from now on
 // at which a window can have changed. All that is counted now is gone after Minute
 // and a second.

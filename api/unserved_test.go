@@ -1,0 +1,40 @@
+package api
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"relay/scheduler"
+)
+
+// TestUnserved: what no mesh can have is refused by name, and nothing else is.
+func TestUnserved(t *testing.T) {
+	for _, tc := range []struct{ method, path, says string }{
+		{http.MethodGet, "/v1/chat/completions", "keeps no answers"},
+		{http.MethodGet, "/v1/chat/completions/chatcmpl-1/messages", "keeps no answers"},
+		{http.MethodDelete, "/v1/responses/resp_1", "keeps no answers"},
+		{http.MethodPost, "/v1/responses/resp_1/cancel", "keeps no answers"},
+		{http.MethodPost, "/v1/responses/compact", "shorter input"},
+		{http.MethodPost, "/v1/messages/batches", "keeps no answers"},
+		{http.MethodGet, "/v1/files/", "keeps no answers"},
+		{http.MethodPost, "/v1/audio/speech", "read and write text"},
+		{http.MethodDelete, "/v1/models/demo", "relay model rm"},
+		{http.MethodGet, "/v1/models/files", ""},
+		{http.MethodPost, "/v1/chat/completions", ""},
+		{http.MethodPut, "/v1/chat/completions", ""},
+		{http.MethodPost, "/v1/responses", ""},
+		{http.MethodPost, "/v1/responses/input_tokens", ""},
+		{http.MethodPost, "/v1/messages/count_tokens", ""},
+		{http.MethodGet, "/v1/filesystem", ""},
+		{http.MethodGet, "/files", ""},
+	} {
+		no := unservedRoute(tc.method, tc.path)
+		switch {
+		case (no == nil) != (tc.says == ""):
+			t.Errorf("%s %s: %v", tc.method, tc.path, no)
+		case no != nil && (no.reason != scheduler.InvalidRequest || no.verdict().status != 400 || !strings.Contains(no.message, tc.says) || !strings.Contains(no.message, tc.path)):
+			t.Errorf("%s %s: %d %s", tc.method, tc.path, no.verdict().status, no.message)
+		}
+	}
+}

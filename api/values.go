@@ -1,0 +1,262 @@
+package api
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// What is here says of a field's value, JSON that is not null, what is wrong with it, or
+// nothing.
+
+func isBool(v []byte) string {
+	if string(v) != "true" && string(v) != "false" {
+		return "it must be true or false"
+	}
+	return ""
+}
+
+func isString(v []byte) string {
+	if v[0] != '"' {
+		return "it must be a string"
+	}
+	return ""
+}
+
+func isList(v []byte) string {
+	if v[0] != '[' {
+		return "it must be a list"
+	}
+	return ""
+}
+
+// whole reads a whole number of at most 9 digits.
+func whole(v []byte) (n int, ok bool) {
+	neg := len(v) > 0 && v[0] == '-'
+	if neg {
+		v = v[1:]
+	}
+	if len(v) == 0 || len(v) > 9 {
+		return 0, false
+	}
+	for _, c := range v {
+		if c < '0' || c > '9' {
+			return 0, false
+		}
+		n = n*10 + int(c-'0')
+	}
+	if neg {
+		n = -n
+	}
+	return n, true
+}
+
+func wholeFrom(least int) func([]byte) string {
+	return func(v []byte) string {
+		if n, ok := whole(v); !ok || n < least {
+			return fmt.Sprintf("it must be a whole number from %d on", least)
+		}
+		return ""
+	}
+}
+
+func wholeBetween(least, most int) func([]byte) string {
+	return func(v []byte) string {
+		if n, ok := whole(v); !ok || n < least || n > most {
+			return fmt.Sprintf("it must be a whole number from %d to %d", least, most)
+		}
+		return ""
+	}
+}
+
+func only(value, otherwise string) func([]byte) string {
+	return func(v []byte) string {
+		if string(v) != value {
+			return otherwise
+		}
+		return ""
+	}
+}
+
+func oneOf(words ...string) func([]byte) string {
+	return func(v []byte) string {
+		if v[0] != '"' || !slices.Contains(words, unquote(v)) {
+			return "it must be one of: " + strings.Join(words, ", ")
+		}
+		return ""
+	}
+}
+
+// maxStops bounds the stop strings of a request.
+const maxStops = 64
+
+func isStop(v []byte) string {
+	if v[0] == '"' {
+		return ""
+	}
+	var list []string
+	if json.Unmarshal(v, &list) != nil || len(list) > maxStops {
+		return fmt.Sprintf("it must be a string, or a list of at most %d strings", maxStops)
+	}
+	return ""
+}
+
+func isStreamOptions(v []byte) string {
+	var options map[string]json.RawMessage
+	if json.Unmarshal(v, &options) != nil {
+		return "it must be an object, such as {\"include_usage\":true}"
+	}
+	for name, value := range options {
+		switch {
+		case name != "include_usage" && name != "include_obfuscation":
+			return fmt.Sprintf("there is no %q in it; there is: include_usage", clip(name, 60))
+		case isBool(value) != "" && string(value) != "null":
+			return name + " must be true or false"
+		}
+	}
+	return ""
+}
+
+func isTextOnly(v []byte) string {
+	var list []string
+	if json.Unmarshal(v, &list) != nil || len(list) != 1 || list[0] != "text" {
+		return "models here answer in text only: [\"text\"]"
+	}
+	return ""
+}
+
+func isTier(v []byte) string {
+	if s := string(v); s != `"auto"` && s != `"default"` {
+		return "there are no tiers here; leave it out"
+	}
+	return ""
+}
+
+func isTools(v []byte) string {
+	var list []struct {
+		Type     string `json:"type"`
+		Function *struct {
+			Name any `json:"name"`
+		} `json:"function"`
+	}
+	if json.Unmarshal(v, &list) != nil {
+		return "it must be a list of functions"
+	}
+	for i, t := range list {
+		switch {
+		case t.Type != "function":
+			return fmt.Sprintf("[%d] is of the type %q; there are only functions here", i, clip(t.Type, 40))
+		case t.Function == nil:
+			return fmt.Sprintf("[%d] has no function", i)
+		}
+		if name, ok := t.Function.Name.(string); !ok || name == "" {
+			return fmt.Sprintf("[%d].function has no name", i)
+		}
+	}
+	return ""
+}
+
+func isToolChoice(v []byte) string {
+	if v[0] == '{' {
+		return ""
+	}
+	return oneOf("none", "auto", "required")(v)
+}
+
+func isResponseFormat(v []byte) string {
+	var f struct {
+		Type       string `json:"type"`
+		JSONSchema *struct {
+			Name   *string         `json:"name"`
+			Schema json.RawMessage `json:"schema"`
+		} `json:"json_schema"`
+	}
+	if json.Unmarshal(v, &f) != nil {
+		return "it must be an object with a type: text, json_object or json_schema"
+	}
+	switch f.Type {
+	case "text", "json_object":
+		return ""
+	case "json_schema":
+		if f.JSONSchema == nil || len(f.JSONSchema.Schema) == 0 || f.JSONSchema.Schema[0] != '{' {
+			return "the type json_schema needs json_schema.schema, an object"
+		}
+		return ""
+	}
+	return fmt.Sprintf("its type is %q; there is: text, json_object, json_schema", clip(f.Type, 40))
+}
+
+// isPrompt takes a text, or token ids, or a list of texts and lists of ids.
+func isPrompt(v []byte) string {
+	const want = "it must be a string, a list of strings, token ids, or a list of token ids"
+	if v[0] == '"' {
+		return ""
+	}
+	if v[0] != '[' {
+		return want
+	}
+	switch prompts(v) {
+	case 0:
+		return "it is empty"
+	case -1:
+		return want
+	}
+	return ""
+}
+
+// prompts is how many prompts there are in a value; -1 where it is none.
+func prompts(v []byte) int {
+	if len(v) == 0 || v[0] != '[' {
+		return 1
+	}
+	var list []json.RawMessage
+	if json.Unmarshal(v, &list) != nil {
+		return -1
+	}
+	ids := 0
+	for _, e := range list {
+		switch {
+		case e[0] >= '0' && e[0] <= '9' || e[0] == '-':
+			ids++
+		case e[0] != '"' && e[0] != '[':
+			return -1
+		}
+	}
+	if ids > 0 { // One prompt of ids, or of ids and texts.
+		return 1
+	}
+	return len(list)
+}
+
+// maxInputs is how many texts one request for embeddings may bring, as at OpenAI's.
+const maxInputs = 2048
+
+func isInput(v []byte) string {
+	if wrong := isPrompt(v); wrong != "" {
+		return wrong
+	}
+	if prompts(v) > maxInputs {
+		return fmt.Sprintf("it holds more than %d texts; send them in several requests", maxInputs)
+	}
+	var list []json.RawMessage
+	if v[0] == '"' {
+		list = []json.RawMessage{v}
+	} else {
+		json.Unmarshal(v, &list)
+	}
+	for _, e := range list {
+		if string(e) == `""` || string(e) == "[]" {
+			return "it holds an empty text"
+		}
+	}
+	return ""
+}
+
+func isIDs(v []byte) string {
+	var list []int32
+	if json.Unmarshal(v, &list) != nil {
+		return "it must be a list of token ids"
+	}
+	return ""
+}
