@@ -129,11 +129,6 @@ test('calls tools, several at a time', patience, async () => {
   assert.equal(answered.choices[0].message.content, 'It is sunny in both.');
 });
 
-test('calls one tool where one is asked for', patience, async () => {
-  const one = await client.chat.completions.create({ model: 'chat', tools: [weather], parallel_tool_calls: false, messages: [{ role: 'user', content: 'What is the weather in Rome and Oslo?' }] });
-  assert.equal(one.choices[0].message.tool_calls.length, 1);
-});
-
 test('runs tools by its helper', patience, async () => {
   const places = [];
   const runner = client.chat.completions.runTools({
