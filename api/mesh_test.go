@@ -296,12 +296,10 @@ func newPeer(t testing.TB, id string, engine sim.Options, change func(*DoorOptio
 	}
 	p.door = door
 
-	// Runs when the doors have stopped.
+	// Runs when the doors have stopped; a hop over libp2p may have its last word yet.
 	t.Cleanup(func() {
-		p.sched.mu.Lock()
-		defer p.sched.mu.Unlock()
-		if p.sched.open != 0 && !t.Failed() {
-			t.Errorf("%s: %d routes or leases were never done", id, p.sched.open)
+		if !t.Failed() {
+			p.sched.settled()
 		}
 	})
 

@@ -114,14 +114,14 @@ func cmdTokens(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	var answer struct {
 		Choices []struct {
-			Logprobs struct{ Content []struct{ ID int } }
+			Logprobs struct{ Tokens []string }
 		}
 	}
 	ts.Check(json.Unmarshal([]byte(body), &answer))
 	var text strings.Builder
 	for _, c := range answer.Choices {
-		for _, t := range c.Logprobs.Content {
-			fmt.Fprintln(&text, t.ID)
+		for _, t := range c.Logprobs.Tokens {
+			fmt.Fprintf(&text, "%q\n", t)
 		}
 	}
 	if n := strings.Count(text.String(), "\n"); n != 24 {
