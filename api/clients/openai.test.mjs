@@ -205,6 +205,9 @@ test('responds', patience, async () => {
   assert.ok(whole.output_text.length > 0);
   assert.equal(whole.usage.output_tokens, 16);
 
+  const counted = await client.responses.inputTokens.count({ model: 'chat', input: 'Say something.' });
+  assert.equal(counted.input_tokens, whole.usage.input_tokens);
+
   let number = -1, types = [];
   for await (const event of await client.responses.create({ model: 'chat', input: 'Say something.', max_output_tokens: 16, stream: true })) {
     assert.equal(event.sequence_number, ++number);
