@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"slices"
 )
 
 // maxEvent bounds one event of a stream, in bytes. An engine's event holds one
@@ -62,12 +63,14 @@ func (e *eventReader) next() (event, error) {
 			return ev, nil
 		}
 		if value, ok := fieldValue(line, "data"); ok {
-			if ev.data != nil {
-				ev.data = append(ev.data, '\n')
-			} else {
+			switch {
+			case ev.data != nil:
+				ev.data = append(append(ev.data, '\n'), value...)
+			case value == nil:
 				ev.data = []byte{}
+			default: // Mostly the only one: then it is not copied, and must not grow into raw.
+				ev.data = slices.Clip(value)
 			}
-			ev.data = append(ev.data, value...)
 		}
 	}
 }
@@ -76,25 +79,36 @@ func (e *eventReader) next() (event, error) {
 // ends.
 func (e *eventReader) line(raw *[]byte) (end int, err error) {
 	for {
-		c, err := e.r.ReadByte()
-		if err != nil {
+		if _, err := e.r.Peek(1); err != nil {
 			return 0, err
 		}
+		part, _ := e.r.Peek(e.r.Buffered())
 		if e.skipLF {
 			e.skipLF = false
-			if c == '\n' {
+			if part[0] == '\n' {
+				e.r.Discard(1)
 				continue
 			}
 		}
-		if len(*raw) >= e.max {
+		n := bytes.IndexByte(part, '\n')
+		if n < 0 {
+			n = len(part)
+		}
+		if cr := bytes.IndexByte(part[:n], '\r'); cr >= 0 {
+			n = cr
+		}
+		ends := n < len(part)
+		if len(*raw)+n > e.max || ends && len(*raw)+n == e.max {
 			return 0, errEventTooLong
 		}
-		if c == '\n' || c == '\r' {
+		*raw = append(*raw, part[:n]...)
+		if ends {
+			e.skipLF = part[n] == '\r'
 			*raw = append(*raw, '\n')
-			e.skipLF = c == '\r'
+			e.r.Discard(n + 1)
 			return len(*raw) - 1, nil
 		}
-		*raw = append(*raw, c)
+		e.r.Discard(n)
 	}
 }
 

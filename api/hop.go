@@ -164,15 +164,17 @@ func (d *Door) serveHop(w http.ResponseWriter, r *http.Request, c *call, lease s
 		defer rc.SetWriteDeadline(time.Time{})
 	}
 	rc.Flush() // the entrance sees at once that its request is being worked on
-	chunk := make([]byte, 16<<10)
+	chunk := make([]byte, 8<<10)
+	var extended time.Time // when a write was last given its time: not for every event
 	for {
 		n, err := resp.Body.Read(chunk)
 		if n > 0 {
 			if c.first == 0 {
 				c.first = time.Since(c.began)
 			}
-			if d.opt.Deadlines.Write > 0 {
-				rc.SetWriteDeadline(time.Now().Add(d.opt.Deadlines.Write))
+			if now := time.Now(); d.opt.Deadlines.Write > 0 && now.Sub(extended) > d.opt.Deadlines.Write/8 {
+				rc.SetWriteDeadline(now.Add(d.opt.Deadlines.Write))
+				extended = now
 			}
 			_, werr := w.Write(chunk[:n])
 			if werr == nil {
