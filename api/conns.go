@@ -15,20 +15,21 @@ type conns struct {
 
 	mu      sync.Mutex
 	open    map[net.Conn]*conn
-	waiting *list.List // of net.Conn, the one that waits longest first
+	fresh   list.List // Of net.Conn: no request came on them yet; the oldest first.
+	kept    list.List // Those between two requests; the one that waits longest first.
 	stopped bool
 }
 
 // conn is one of them.
 type conn struct {
-	// place is in the list of those that wait; nil while a request is served.
+	// in is the list of those that wait in which it has its place; nil while a request is
+	// served.
+	in    *list.List
 	place *list.Element
-	// asked says that a request came on it.
-	asked bool
 }
 
 func newConns(most, mostWaiting int) *conns {
-	return &conns{max: most, maxWaiting: mostWaiting, open: map[net.Conn]*conn{}, waiting: list.New()}
+	return &conns{max: most, maxWaiting: mostWaiting, open: map[net.Conn]*conn{}}
 }
 
 // connKey is under what a request's context has its connection.
@@ -44,16 +45,12 @@ func (o *conns) note(c net.Conn, state http.ConnState) {
 			c.Close()
 			return
 		}
-		o.open[c] = &conn{place: o.waiting.PushBack(c)}
-		if len(o.open) > o.max || o.waiting.Len() > o.maxWaiting {
-			o.drop()
-		}
+		o.open[c] = &conn{in: &o.fresh, place: o.fresh.PushBack(c)}
+		o.bound()
 	case http.StateIdle:
-		if k := o.open[c]; k != nil && k.place == nil {
-			k.place = o.waiting.PushBack(c)
-			if o.waiting.Len() > o.maxWaiting {
-				o.drop()
-			}
+		if k := o.open[c]; k != nil && k.in == nil {
+			k.in, k.place = &o.kept, o.kept.PushBack(c)
+			o.bound()
 		}
 	case http.StateClosed, http.StateHijacked:
 		o.forget(c)
@@ -65,25 +62,40 @@ func (o *conns) serves(ctx context.Context) {
 	c, _ := ctx.Value(connKey{}).(net.Conn)
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if k := o.open[c]; k != nil && k.place != nil {
-		o.waiting.Remove(k.place)
-		k.place, k.asked = nil, true
+	if k := o.open[c]; k != nil {
+		k.leave()
 	}
 }
 
-// drop closes the connection that has waited longest. The lock is held.
-func (o *conns) drop() {
-	c := o.waiting.Front().Value.(net.Conn)
+// bound closes one of those that wait if there are too many: rather one that never
+// asked for anything. The lock is held.
+func (o *conns) bound() {
+	if len(o.open) <= o.max && o.fresh.Len()+o.kept.Len() <= o.maxWaiting {
+		return
+	}
+	oldest := o.fresh.Front()
+	if oldest == nil {
+		oldest = o.kept.Front() // There is one: the newest is in one of the two.
+	}
+	o.close(oldest.Value.(net.Conn))
+}
+
+func (o *conns) close(c net.Conn) {
 	o.forget(c)
 	c.Close()
 }
 
 func (o *conns) forget(c net.Conn) {
 	if k := o.open[c]; k != nil {
-		if k.place != nil {
-			o.waiting.Remove(k.place)
-		}
+		k.leave()
 		delete(o.open, c)
+	}
+}
+
+func (k *conn) leave() {
+	if k.in != nil {
+		k.in.Remove(k.place)
+		k.in, k.place = nil, nil
 	}
 }
 
@@ -93,10 +105,7 @@ func (o *conns) stop() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.stopped = true
-	for c, k := range o.open {
-		if !k.asked {
-			o.forget(c)
-			c.Close()
-		}
+	for o.fresh.Len() > 0 {
+		o.close(o.fresh.Front().Value.(net.Conn))
 	}
 }

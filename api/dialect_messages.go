@@ -61,8 +61,7 @@ func (m *messaging) keepAlive() []byte {
 	return waiting
 }
 
-// countDialect is POST /v1/messages/count_tokens: what a request's prompt would take. The
-// engine is asked for the prompt, then for its tokens.
+// countDialect is POST /v1/messages/count_tokens: what a request's prompt would take.
 func countDialect(_ http.Header, body []byte) (*request, *refusal) {
 	if no := checkObject(body); no != nil {
 		return nil, no
@@ -71,23 +70,5 @@ func countDialect(_ http.Header, body []byte) (*request, *refusal) {
 	if err != nil {
 		return nil, ofField(err)
 	}
-	q, no := asking(&asked.Chat)
-	if no != nil {
-		return nil, no
-	}
-	q.path = pathTemplate
-	q.then = func(answer []byte) (*request, error) {
-		body, err := asked.TokenizeBody(answer)
-		if err != nil {
-			return nil, err
-		}
-		next, no := translated(body)
-		if no != nil {
-			return nil, no
-		}
-		next.path = pathTokenize
-		return next, nil
-	}
-	q.whole = func(_ *call, _ string, answer []byte) ([]byte, error) { return messages.Counted(answer) }
-	return q, nil
+	return counting(&asked.Chat, `{"input_tokens":%d}`)
 }

@@ -33,6 +33,18 @@ func responsesDialect(_ http.Header, body []byte) (*request, *refusal) {
 	return q, nil
 }
 
+// inputTokensDialect is POST /v1/responses/input_tokens: what a response's prompt would take.
+func inputTokensDialect(_ http.Header, body []byte) (*request, *refusal) {
+	if no := checkObject(body); no != nil {
+		return nil, no
+	}
+	asked, err := responses.Parse(body)
+	if err != nil {
+		return nil, ofField(err)
+	}
+	return counting(&asked.Chat, `{"object":"response.input_tokens","input_tokens":%d}`)
+}
+
 // responding renders a chat's chunks as OpenAI's events, or as one response.
 type responding struct {
 	stream bool

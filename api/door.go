@@ -59,6 +59,8 @@ func (d *Door) find(path string) (name string, rt route, ok bool) {
 		return path, asks(d.ask(textDialect)), true
 	case "/v1/responses":
 		return path, asks(d.ask(responsesDialect)), true
+	case "/v1/responses/input_tokens":
+		return path, asks(d.ask(inputTokensDialect)), true
 	case "/v1/messages":
 		return path, asks(d.ask(messagesDialect)), true
 	case "/v1/messages/count_tokens":
@@ -92,7 +94,7 @@ func (d *Door) lookup(path string) (name string, rt route, ok bool) {
 }
 
 // shownRoutes is what a 404 says there is.
-const shownRoutes = "GET /v1/models, GET /v1/models/{id}, POST /v1/chat/completions, /v1/completions, /v1/responses, /v1/messages, /v1/messages/count_tokens, " +
+const shownRoutes = "GET /v1/models, GET /v1/models/{id}, POST /v1/chat/completions, /v1/completions, /v1/responses, /v1/responses/input_tokens, /v1/messages, /v1/messages/count_tokens, " +
 	"/v1/embeddings, /v1/rerank, /v1/tokenize, /v1/detokenize"
 
 // Handler is the entrance for clients.

@@ -12,7 +12,8 @@ import (
 
 // ServeOptions say how a listener is served. Zero values mean the defaults.
 type ServeOptions struct {
-	// Deadlines: ReadHeader, Idle and Drain count here.
+	// Deadlines: ReadHeader, Idle, Write and Drain count here; Write only on TCP: what
+	// comes by other ways is this machine's own.
 	Deadlines Deadlines
 	// ConnContext is where a remote peer's id enters a request's context, for
 	// DoorOptions.HopPeer to find; nil for none.
@@ -24,8 +25,8 @@ type ServeOptions struct {
 	MaxConns int
 	// MaxWaiting bounds the connections on which no request is served: those whose
 	// header has not come yet, and kept ones between two requests. Where there is one
-	// more, the one that has waited longest is closed. 0 means 2048, or half of
-	// MaxConns where that is less.
+	// more, one is closed: the oldest on which no request came yet, else the one that was
+	// kept longest. 0 means 2048, or half of MaxConns where that is less.
 	MaxWaiting int
 	// Log may be nil.
 	Log *slog.Logger
@@ -67,7 +68,7 @@ func Serve(ctx context.Context, l net.Listener, h http.Handler, o ServeOptions) 
 		MaxHeaderBytes:    64 << 10,
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
 			if o.ConnContext != nil {
-				ctx = o.ConnContext(ctx, c)
+				ctx = o.ConnContext(ctx, inner(c))
 			}
 			return context.WithValue(ctx, connKey{}, c)
 		},
@@ -92,7 +93,7 @@ func Serve(ctx context.Context, l net.Listener, h http.Handler, o ServeOptions) 
 			srv.Close()
 		}
 	})
-	err := srv.Serve(l)
+	err := srv.Serve(withPatience(l, limits.Write))
 	if stop() {
 		srv.Close()
 	} else {

@@ -1,18 +1,12 @@
 package messages
 
 import (
-	"encoding/json"
-	"errors"
 	"math"
 	"slices"
-	"strconv"
 	"strings"
 
 	"relay/api/chat"
 )
-
-// ErrCount is an answer of the engine's of which no tokens can be counted.
-var ErrCount = errors.New("the engine's answer has no prompt, or no tokens")
 
 // Request is a request to create a message, or to count its tokens. It refers to
 // the body that it was read from.
@@ -246,31 +240,4 @@ func clip(s string) string {
 		return strings.ToValidUTF8(s[:most], "") + "…"
 	}
 	return s
-}
-
-// TokenizeBody makes of the engine's answer to /apply-template what its
-// /tokenize is asked: the tokens of a prompt are those of its text, with what the
-// vocabulary puts before it. The error is ErrCount.
-func (q *Request) TokenizeBody(template []byte) ([]byte, error) {
-	var t struct {
-		Prompt *string `json:"prompt"`
-	}
-	if err := json.Unmarshal(template, &t); err != nil || t.Prompt == nil {
-		return nil, ErrCount
-	}
-	b := chat.Quote([]byte(`{"model":`), q.Chat.Model)
-	b = chat.Quote(append(b, `,"content":`...), *t.Prompt)
-	return append(b, `,"add_special":true,"parse_special":true}`...), nil
-}
-
-// Counted makes the answer of count_tokens of the engine's answer to /tokenize.
-// The error is ErrCount.
-func Counted(answer []byte) ([]byte, error) {
-	var t struct {
-		Tokens *[]int `json:"tokens"`
-	}
-	if err := json.Unmarshal(answer, &t); err != nil || t.Tokens == nil {
-		return nil, ErrCount
-	}
-	return append(strconv.AppendInt([]byte(`{"input_tokens":`), int64(len(*t.Tokens)), 10), '}'), nil
 }

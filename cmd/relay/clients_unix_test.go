@@ -345,9 +345,9 @@ func (m *clientMesh) wrapper() string {
 // controls serves the control routes of the stand-ins on a port of this machine.
 func (m *clientMesh) controls(t *testing.T) string {
 	proxy := &httputil.ReverseProxy{
-		Director: func(r *http.Request) {
-			model, rest, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
-			r.URL.Scheme, r.URL.Host, r.URL.Path = "http", model, "/"+rest
+		Rewrite: func(r *httputil.ProxyRequest) {
+			model, rest, _ := strings.Cut(strings.TrimPrefix(r.In.URL.Path, "/"), "/")
+			r.Out.URL.Scheme, r.Out.URL.Host, r.Out.URL.Path = "http", model, "/"+rest
 		},
 		Transport: &http.Transport{
 			DisableKeepAlives: true, // The stand-in may be another one the next time.

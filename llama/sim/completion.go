@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -85,6 +86,7 @@ func (s *Server) completions(f form) http.HandlerFunc {
 		sh := shape{
 			model: s.opt.Model, id: "chatcmpl-" + randomID(), created: time.Now().Unix(), chat: f == chat, native: f == native, stream: p.Stream,
 			usage: p.StreamOptions.IncludeUsage, tokens: p.ReturnTokens, timings: p.TimingsPerToken, settings: settings(tasks[0], p.Stream, p.TimingsPerToken, true),
+			stopWord: p.Verbose && slices.Contains(p.ResponseFields, "stopping_word"),
 		}
 		if !sh.stream {
 			return s.answerWhole(r.Context(), w, sh, tasks, fault)

@@ -35,6 +35,8 @@ type params struct {
 	JSONSchema          json.RawMessage `json:"json_schema"`
 	Grammar             json.RawMessage `json:"grammar"`
 	PingInterval        *int            `json:"sse_ping_interval"`
+	Verbose             bool            `json:"verbose"`
+	ResponseFields      []string        `json:"response_fields"`
 }
 
 // truth is a boolean that reads anything else as false, as llama-server does in

@@ -18,6 +18,7 @@ type shape struct {
 	usage     bool // usage at the end of a chat stream
 	tokens    bool // ids of tokens in an unstreamed answer, native only
 	timings   bool // with every event
+	stopWord  bool // in the last event of a chat stream: all that is imitated of "verbose"
 	settings  object
 }
 
@@ -155,6 +156,9 @@ func (s shape) last(a answer) []object {
 		return []object{s.nativeFinal(a, "", nil)}
 	case s.chat:
 		events := []object{s.chunk([]object{delta(a.index, a.finish(), object{})})}
+		if s.stopWord {
+			events[0] = append(events[0], field{"__verbose", object{{"stopping_word", a.stopWord}}})
+		}
 		if s.usage {
 			events = append(events, append(s.chunk([]object{}), field{"usage", a.usage()}))
 		}
