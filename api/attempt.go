@@ -268,7 +268,11 @@ func (a *attempt) passStream(ctx context.Context, k *clock, resp *http.Response,
 			c.token = time.Since(c.began)
 		}
 		k.pause()
-		sent, wrong, lost := ans.pass(&ev)
+		var sent bool
+		var wrong, lost error
+		if !q.single || !ev.furtherCall() {
+			sent, wrong, lost = ans.pass(&ev)
+		}
 		switch {
 		case lost != nil:
 			return a.lost(lost)
