@@ -129,6 +129,13 @@ test('calls tools, several at a time', patience, async () => {
   assert.equal(answered.choices[0].message.content, 'It is sunny in both.');
 });
 
+test('calls one tool where one is asked for', patience, async () => {
+  const ask = { model: 'chat', tools: [weather], parallel_tool_calls: false, messages: [{ role: 'user', content: 'What is the weather in Rome and Oslo?' }] };
+  const one = await client.chat.completions.create(ask);
+  assert.equal(one.choices[0].message.tool_calls.length, 1);
+  assert.deepEqual((await client.chat.completions.stream(ask).finalChatCompletion()).choices[0].message.tool_calls.map((c) => JSON.parse(c.function.arguments)), [{ place: 'Rome' }]);
+});
+
 test('runs tools by its helper', patience, async () => {
   const places = [];
   const runner = client.chat.completions.runTools({
