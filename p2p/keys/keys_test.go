@@ -314,3 +314,32 @@ func FuzzKey(f *testing.F) {
 		}
 	})
 }
+
+// TestAKeyThatWasTakenBackStaysSo, however often an admin who had not heard of that
+// gave it another secret.
+func TestAKeyThatWasTakenBackStaysSo(t *testing.T) {
+	a, b := newTable(t), newTable(t)
+	secret, id := put(t, a, Key{Name: "ci"})
+	meet := func() {
+		for from, to := range map[*record.Table]*record.Table{a: b, b: a} {
+			for _, s := range from.All() {
+				if _, err := to.Offer(s); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+	meet()
+	if _, err := a.DeleteShared(Kind, id); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		write(t, b, id, Key{Name: "ci", Hash: Hash(secret)})
+	}
+	meet()
+	for _, table := range []*record.Table{a, b} {
+		if _, err := NewRing(table, "").Check(secret); err != ErrUnknown {
+			t.Errorf("a key that was taken back for ever: %v", err)
+		}
+	}
+}

@@ -78,6 +78,8 @@ func (o Options) Validate() error {
 			return fmt.Errorf("record: Options.Kinds: %q is there twice", k.Name)
 		case k.Rule < Owned || k.Rule > Placement:
 			return fmt.Errorf("record: Options.Kinds: %q has no rule", k.Name)
+		case k.Final && k.Rule != Shared:
+			return fmt.Errorf("record: Options.Kinds: %q cannot be final under the rule %q", k.Name, k.Rule.String())
 		case k.Rule == Owned && k.Owner == nil:
 			return fmt.Errorf("record: Options.Kinds: %q has no Owner", k.Name)
 		}
