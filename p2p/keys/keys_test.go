@@ -343,3 +343,20 @@ func TestAKeyThatWasTakenBackStaysSo(t *testing.T) {
 		}
 	}
 }
+
+// TestAWrongKeyCostsNoListing: what a door asks about a made-up key takes no memory,
+// however many keys there are.
+func TestAWrongKeyCostsNoListing(t *testing.T) {
+	table := newTable(t)
+	for range 200 {
+		add(t, table)
+	}
+	ring := NewRing(table, "")
+	if n := testing.AllocsPerRun(100, func() {
+		if !ring.Any() {
+			t.Error("there is no key")
+		}
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
