@@ -36,8 +36,8 @@ type AuditRequest struct {
 	// ones that ended, each door having its part of them; or, after a mark, of each door
 	// the next ones.
 	Last int `json:"last"`
-	// After are the marks of an earlier answer, by the id of the peer. A peer without one
-	// is asked for its last rows.
+	// After are the marks of an earlier answer, by the id of the peer. Of a peer without
+	// one nothing is shown yet: it gets its mark.
 	After map[string]uint64 `json:"after,omitempty"`
 }
 
@@ -47,6 +47,8 @@ type AuditAnswer struct {
 	Rows []AuditRow `json:"rows"`
 	// Next are the marks with which to ask for what comes after these rows.
 	Next map[string]uint64 `json:"next"`
+	// More: a door had as many rows after its mark as were asked for, and may have more.
+	More bool `json:"more,omitempty"`
 	// Unanswered are the peers whose rows are not here, and why.
 	Unanswered []Unanswered `json:"unanswered"`
 }
@@ -129,7 +131,11 @@ func (c *Control) auditRows(r *http.Request) (AuditAnswer, error) {
 	answer, err := c.askRows(r.Context(), func(p scheduler.PeerState) (string, func() (audit.Page, error)) {
 		after, ok := q.After[p.ID]
 		if !ok {
-			return fmt.Sprintf("last=%d", q.Last), func() (audit.Page, error) { return c.Audit.Tail(q.Last) }
+			last := q.Last
+			if q.After != nil {
+				last = 0
+			}
+			return fmt.Sprintf("last=%d", last), func() (audit.Page, error) { return c.Audit.Tail(last) }
 		}
 		return fmt.Sprintf("last=%d&after=%d", q.Last, after), func() (audit.Page, error) { return c.Audit.Since(after, q.Last) }
 	})
@@ -140,6 +146,12 @@ func (c *Control) auditRows(r *http.Request) (AuditAnswer, error) {
 	}
 	if q.After == nil {
 		answer.Rows = lastOf(answer.Rows, q.Last)
+		return answer, err
+	}
+	of := map[string]int{} // How many each door has.
+	for _, r := range answer.Rows {
+		of[r.Entrance]++
+		answer.More = answer.More || of[r.Entrance] >= q.Last
 	}
 	return answer, err
 }

@@ -147,6 +147,16 @@ func TestAuditAcrossTheMesh(t *testing.T) {
 	if a.Next[id["liar"]] != 5 {
 		t.Errorf("go on after %v", a.Next)
 	}
+	if a.More {
+		t.Errorf("two rows of ten are not all: %+v", a)
+	}
+	// One that answers for the first time is asked for its mark alone; a page that is full
+	// may not be the last.
+	body, _ = json.Marshal(AuditRequest{Last: 2, After: map[string]uint64{id["self"]: 1}})
+	a = rowsOf(t, c.Handler(), http.MethodPost, "/v0/audit", string(body))
+	if q := asked[len(asked)-1]; q.Has("after") || q.Get("last") != "0" || !a.More {
+		t.Errorf("den was asked %v: %+v", q, a)
+	}
 	a = rowsOf(t, c.Handler(), http.MethodGet, "/v0/request?id=first", "")
 	if q := asked[len(asked)-1]; q.Get("id") != "first" || len(a.Rows) != 3 {
 		t.Errorf("den was asked %v: %+v", q, a)
