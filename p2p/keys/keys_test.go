@@ -375,3 +375,20 @@ func TestAnEnvironmentsKeyThatNobodyCanSend(t *testing.T) {
 		}
 	}
 }
+
+// TestAnIDThatNoKeyHas is no key's, as its use could not be told.
+func TestAnIDThatNoKeyHas(t *testing.T) {
+	table := newTable(t)
+	payload, err := record.Marshal(Key{Name: "odd", Hash: Hash("x")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []string{"ABCDEFGH", "abcdefg1", "abcdefg=", "abcdefg", "abcdefghi"} {
+		if _, err := table.PutShared(Kind, id, payload); err == nil {
+			t.Errorf("a key %q was kept", id)
+		}
+		if _, ok := IDOf("rk-" + id + "-" + strings.Repeat("a", 32)); ok {
+			t.Errorf("%q is an id", id)
+		}
+	}
+}
