@@ -1,6 +1,9 @@
 package api
 
 import (
+	"bytes"
+	"errors"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -138,4 +141,24 @@ func metric(t *testing.T, m *metrics.Metrics, series string) string {
 		}
 	}
 	return ""
+}
+
+// TestALineIsBounded: whatever a stranger sends, what is written of it is short.
+func TestALineIsBounded(t *testing.T) {
+	var log bytes.Buffer
+	p := newPeer(t, "one", sim.Options{}, func(o *DoorOptions) { o.Log = slog.New(slog.NewTextHandler(&log, nil)) })
+	long := strings.Repeat("A", 60000)
+	if r := send(t, long, p.url+"/v1/models", ""); r.status != 405 && r.status != 401 {
+		t.Error(r)
+	}
+	send(t, http.MethodGet, p.url+"/"+long, "", "User-Agent", long, "Authorization", "Bearer "+long)
+	p.stopDoor()
+	if log.Len() == 0 || log.Len() > 2000 {
+		t.Errorf("two requests left %d bytes", log.Len())
+	}
+	log.Reset()
+	(&call{route: "/" + long, model: long, served: long, cause: errors.New(long)}).log(slog.New(slog.NewTextHandler(&log, nil)), kindHop)
+	if log.Len() > 2000 {
+		t.Errorf("a request between doors left %d bytes", log.Len())
+	}
 }
