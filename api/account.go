@@ -2,6 +2,7 @@ package api
 
 import (
 	"io"
+	"net/http"
 	"strings"
 	"time"
 
@@ -56,13 +57,13 @@ func (d *Door) account(c *call) {
 	if c.meter.counted != nil {
 		c.meter.counted.End()
 	}
-	if d.opt.Audit != nil && audited(c.route) {
+	if d.opt.Audit != nil && (audited(c.route) || c.status == http.StatusUnauthorized) {
 		d.opt.Audit(c.row(d.opt.Self, total))
 	}
 }
 
 // audited says whether requests of a route are worth rows: those by which machines
-// look after a peer, again and again, are not.
+// look after a peer, again and again, are not, but for those with a wrong key.
 func audited(route string) bool {
 	return route != "/healthz" && route != "/readyz" && !strings.HasPrefix(route, "/metrics")
 }

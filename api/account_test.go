@@ -83,6 +83,12 @@ func TestRows(t *testing.T) {
 			t.Errorf("%s %s: %+v", c.method, c.path, row)
 		}
 	}
+	if r := send(t, http.MethodGet, entrance.url+"/metrics", "", "Authorization", "Bearer rk-wrong"); r.status != 401 {
+		t.Fatal(r)
+	}
+	if row := kept.next(t); row.Route != "/metrics" || row.Status != 401 || row.Reason != "invalid_api_key" {
+		t.Errorf("%+v", row)
+	}
 	for _, path := range []string{"/healthz", "/readyz", "/metrics"} { // Of which there is a row for none.
 		if r := send(t, http.MethodGet, entrance.url+path, ""); r.status != 200 {
 			t.Fatal(r)
