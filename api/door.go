@@ -173,6 +173,9 @@ func (d *Door) calls(kind string, serve func(http.ResponseWriter, *http.Request,
 			// it answers. readBody gives those that are wanted their own time.
 			http.NewResponseController(w).SetReadDeadline(time.Now().Add(t))
 		}
+		if r.Body != http.NoBody {
+			r.Body = c.waited(r.Body)
+		}
 		counted := &countingWriter{ResponseWriter: w, call: c}
 		defer func() {
 			if p := recover(); p != nil && !isAbort(p) {
@@ -209,7 +212,7 @@ func (d *Door) refuse(w http.ResponseWriter, c *call, no *refusal) {
 	no.write(w, c.shape, c.id)
 }
 
-// countingWriter notes what goes out.
+// countingWriter notes what goes out, and how long that waits for who takes it.
 type countingWriter struct {
 	http.ResponseWriter
 	call *call
@@ -226,9 +229,18 @@ func (w *countingWriter) Write(b []byte) (int, error) {
 	if w.call.status == 0 {
 		w.call.status = http.StatusOK
 	}
+	w.call.meter.waits.begin()
 	n, err := w.ResponseWriter.Write(b)
+	w.call.meter.waits.end()
 	w.call.bytes += int64(n)
 	return n, err
+}
+
+// FlushError is what http.ResponseController flushes by.
+func (w *countingWriter) FlushError() error {
+	w.call.meter.waits.begin()
+	defer w.call.meter.waits.end()
+	return http.NewResponseController(w.ResponseWriter).Flush()
 }
 
 // Unwrap lets http.ResponseController through.
