@@ -2,7 +2,9 @@ package api
 
 import (
 	"io"
+	"net/http"
 	"strings"
+	"sync"
 	"time"
 
 	"relay/api/metrics"
@@ -13,8 +15,44 @@ import (
 type meter struct {
 	// counted is the model under which it is in flight; nil before that is known.
 	counted *metrics.Model
-	// waited is how long the engine was waited for, on whichever peer.
-	waited time.Duration
+	waits   waits
+	several bool // It has more than one answer, which come side by side.
+}
+
+// waits are the times in which a request waits for others: the engine, on whichever
+// peer, or the client. They may overlap: a comment may go out while the engine is
+// waited for.
+type waits struct {
+	mu    sync.Mutex
+	now   int // How many there are.
+	began time.Time
+	sum   time.Duration
+}
+
+func (w *waits) begin() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.now++; w.now == 1 {
+		w.began = time.Now()
+	}
+}
+
+func (w *waits) end() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.now--; w.now == 0 {
+		w.sum += time.Since(w.began)
+	}
+}
+
+// total is how long there was any wait.
+func (w *waits) total() time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.now > 0 {
+		return w.sum + time.Since(w.began)
+	}
+	return w.sum
 }
 
 // inFlight counts a request as in flight, by the name of the registered model that it
@@ -27,13 +65,14 @@ func (d *Door) inFlight(c *call, model string) {
 }
 
 // waits notes that an engine is waited for until the function is called that it
-// returns. There is one wait at a time.
+// returns.
 func (c *call) waits() (over func()) {
-	began := time.Now()
-	return func() { c.meter.waited += time.Since(began) }
+	c.meter.waits.begin()
+	return c.meter.waits.end
 }
 
-// waited is the body of an engine's answer, whose reads are waits.
+// waited is the body of an engine's answer or of a client's request, whose reads are
+// waits.
 func (c *call) waited(body io.ReadCloser) io.ReadCloser { return waitedBody{body, c} }
 
 type waitedBody struct {
@@ -42,10 +81,9 @@ type waitedBody struct {
 }
 
 func (b waitedBody) Read(p []byte) (int, error) {
-	began := time.Now()
-	n, err := b.ReadCloser.Read(p)
-	b.call.meter.waited += time.Since(began)
-	return n, err
+	b.call.meter.waits.begin()
+	defer b.call.meter.waits.end()
+	return b.ReadCloser.Read(p)
 }
 
 // account puts down a request of the entrance that is over: in the metrics, and as a
@@ -56,20 +94,20 @@ func (d *Door) account(c *call) {
 	if c.meter.counted != nil {
 		c.meter.counted.End()
 	}
-	if d.opt.Audit != nil && audited(c.route) {
+	if d.opt.Audit != nil && (audited(c.route) || c.status == http.StatusUnauthorized) {
 		d.opt.Audit(c.row(d.opt.Self, total))
 	}
 }
 
 // audited says whether requests of a route are worth rows: those by which machines
-// look after a peer, again and again, are not.
+// look after a peer, again and again, are not, but for those with a wrong key.
 func audited(route string) bool {
 	return route != "/healthz" && route != "/readyz" && !strings.HasPrefix(route, "/metrics")
 }
 
 func (c *call) figures(m *metrics.Metrics, total time.Duration) metrics.Request {
 	r := metrics.Request{
-		Route: c.route, Status: c.status, Overhead: total - c.routed - c.meter.waited, Queue: c.routed + c.queue, First: c.token,
+		Route: c.route, Status: c.status, Overhead: total - c.routed - c.meter.waits.total(), Queue: c.routed + c.queue, First: c.token,
 		Prompt: c.prompt, Completion: c.answer, Retries: c.tries - 1,
 	}
 	switch {
@@ -80,7 +118,7 @@ func (c *call) figures(m *metrics.Metrics, total time.Duration) metrics.Request 
 	case c.model != "":
 		r.Model = m.Unknown()
 	}
-	if c.stream && c.answer > 1 && c.token > 0 && c.reason == "" {
+	if c.stream && !c.meter.several && c.answer > 1 && c.token > 0 && c.reason == "" {
 		r.PerToken = (total - c.token) / time.Duration(c.answer-1)
 	}
 	return r

@@ -1,11 +1,17 @@
 package api
 
 import (
+	"bytes"
+	"errors"
+	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"relay/api/metrics"
 	"relay/llama/sim"
@@ -80,6 +86,12 @@ func TestRows(t *testing.T) {
 			t.Errorf("%s %s: %+v", c.method, c.path, row)
 		}
 	}
+	if r := send(t, http.MethodGet, entrance.url+"/metrics", "", "Authorization", "Bearer rk-wrong"); r.status != 401 {
+		t.Fatal(r)
+	}
+	if row := kept.next(t); row.Route != "/metrics" || row.Status != 401 || row.Reason != "invalid_api_key" {
+		t.Errorf("%+v", row)
+	}
 	for _, path := range []string{"/healthz", "/readyz", "/metrics"} { // Of which there is a row for none.
 		if r := send(t, http.MethodGet, entrance.url+path, ""); r.status != 200 {
 			t.Fatal(r)
@@ -100,10 +112,14 @@ func TestFigures(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 	c = &call{status: 200, model: "alias", served: "qwen", stream: true, routed: 100, queue: 30, token: 400, answer: 4, prompt: 3, tries: 2,
-		meter: meter{waited: 700, counted: m.Model("asked for")}}
+		meter: meter{waits: waits{sum: 700}, counted: m.Model("asked for")}}
 	r := c.figures(m, 1000)
 	if r.Model != m.Model("qwen") || r.Overhead != 200 || r.Queue != 130 || r.First != 400 || r.PerToken != 200 || r.Prompt != 3 || r.Completion != 4 || r.Retries != 1 {
 		t.Errorf("%+v", r)
+	}
+	c.meter.several = true
+	if r := c.figures(m, 1000); r.PerToken != 0 {
+		t.Errorf("answers side by side: %+v", r)
 	}
 	if r := (&call{status: 200}).figures(m, 1); r.Model != nil {
 		t.Errorf("a request about no model: %+v", r)
@@ -138,4 +154,99 @@ func metric(t *testing.T, m *metrics.Metrics, series string) string {
 		}
 	}
 	return ""
+}
+
+// TestALineIsBounded: whatever a stranger sends, what is written of it is short.
+func TestALineIsBounded(t *testing.T) {
+	var log bytes.Buffer
+	p := newPeer(t, "one", sim.Options{}, func(o *DoorOptions) { o.Log = slog.New(slog.NewTextHandler(&log, nil)) })
+	long := strings.Repeat("A", 60000)
+	if r := send(t, long, p.url+"/v1/models", ""); r.status != 405 && r.status != 401 {
+		t.Error(r)
+	}
+	send(t, http.MethodGet, p.url+"/"+long, "", "User-Agent", long, "Authorization", "Bearer "+long)
+	p.stopDoor()
+	if log.Len() == 0 || log.Len() > 2000 {
+		t.Errorf("two requests left %d bytes", log.Len())
+	}
+	log.Reset()
+	(&call{route: "/" + long, model: long, served: long, cause: errors.New(long)}).log(slog.New(slog.NewTextHandler(&log, nil)), kindHop)
+	if log.Len() > 2000 {
+		t.Errorf("a request between doors left %d bytes", log.Len())
+	}
+}
+
+// TestWaitsOverlap: what waits at the same time counts once.
+func TestWaitsOverlap(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pass := func(d time.Duration) { <-time.After(d) }
+		var w waits
+		w.begin()
+		pass(time.Second)
+		w.begin()
+		pass(time.Second)
+		w.end()
+		pass(time.Second)
+		if got := w.total(); got != 3*time.Second {
+			t.Errorf("%s while it waits", got)
+		}
+		w.end()
+		pass(time.Minute)
+		w.begin()
+		w.end()
+		if got := w.total(); got != 3*time.Second {
+			t.Error(got)
+		}
+	})
+}
+
+// slowClient takes its time for all that it sends and takes.
+type slowClient struct {
+	http.ResponseWriter
+	body  io.Reader
+	takes time.Duration
+}
+
+func (s slowClient) Read(b []byte) (int, error) {
+	<-time.After(s.takes)
+	return s.body.Read(b)
+}
+
+func (s slowClient) Close() error { return nil }
+
+func (s slowClient) Write(b []byte) (int, error) {
+	<-time.After(s.takes)
+	return s.ResponseWriter.Write(b)
+}
+
+func (s slowClient) FlushError() error {
+	<-time.After(s.takes)
+	return nil
+}
+
+// TestASlowClientIsNoOverhead, neither when it sends nor when it takes.
+func TestASlowClientIsNoOverhead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := metrics.New(metrics.Options{})
+		d := &Door{opt: DoorOptions{Metrics: m, Log: slog.New(slog.DiscardHandler)}}
+		h := d.calls(kindRequest, func(w http.ResponseWriter, r *http.Request, c *call) {
+			<-time.After(10 * time.Millisecond) // Of relay's own.
+			if _, err := io.ReadAll(r.Body); err != nil {
+				t.Error(err)
+			}
+			if _, err := w.Write([]byte("answer")); err != nil {
+				t.Error(err)
+			}
+			if err := http.NewResponseController(w).Flush(); err != nil {
+				t.Error(err)
+			}
+		})
+		slow := slowClient{httptest.NewRecorder(), strings.NewReader("question"), time.Hour}
+		r := httptest.NewRequest(http.MethodPost, "/v1/chat/completions", nil)
+		r.Body = slow
+		h.ServeHTTP(slow, r)
+		if sum := metric(t, m, "relay_overhead_seconds_sum"); sum != "0.01" {
+			t.Errorf("%s s of overhead", sum)
+		}
+	})
 }

@@ -72,7 +72,7 @@ type call struct {
 // newCall begins one request. The client's own id is kept if it is fit to be
 // written into a log and sent on.
 func newCall(r *http.Request) *call {
-	c := &call{began: time.Now(), method: r.Method, id: r.Header.Get(headerRequestID), shape: shapeOpenAI{}}
+	c := &call{began: time.Now(), method: clip(r.Method, 20), id: r.Header.Get(headerRequestID), shape: shapeOpenAI{}}
 	c.grab = func(n int) bool { return c.hold.count(n) }
 	if !saneID(c.id) {
 		var b [12]byte
@@ -104,7 +104,7 @@ func (c *call) refused(no *refusal) {
 func (c *call) log(l *slog.Logger, kind string) {
 	level := slog.LevelInfo
 	attrs := []slog.Attr{
-		slog.String("request_id", c.id), slog.String("method", c.method), slog.String("route", c.route), slog.Int("status", c.status),
+		slog.String("request_id", c.id), slog.String("method", c.method), slog.String("route", clip(c.route, 100)), slog.Int("status", c.status),
 		slog.Float64("total_ms", ms(time.Since(c.began))),
 	}
 	add := func(set bool, a slog.Attr) {

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"time"
 
 	"relay/p2p"
 	"relay/p2p/liveness"
@@ -31,19 +33,22 @@ type ControlAudit interface {
 // AuditRequest asks for requests that doors of the mesh have answered.
 type AuditRequest struct {
 	// Last is how many to show, 1 to audit.MostRows: of all doors together the last
-	// ones that ended, or, after a mark, of each door the next ones.
+	// ones that ended, each door having its part of them; or, after a mark, of each door
+	// the next ones.
 	Last int `json:"last"`
-	// After are the marks of an earlier answer, by the id of the peer. A peer without one
-	// is asked for its last rows.
+	// After are the marks of an earlier answer, by the id of the peer. Of a peer without
+	// one nothing is shown yet: it gets its mark.
 	After map[string]uint64 `json:"after,omitempty"`
 }
 
-// AuditAnswer is what the doors of the mesh have answered, by the time at which the
-// requests came.
+// AuditAnswer is what the doors of the mesh have answered, by how long ago the requests
+// came. Each is dated by its door's clock, which may be another one.
 type AuditAnswer struct {
 	Rows []AuditRow `json:"rows"`
 	// Next are the marks with which to ask for what comes after these rows.
 	Next map[string]uint64 `json:"next"`
+	// More: a door had as many rows after its mark as were asked for, and may have more.
+	More bool `json:"more,omitempty"`
 	// Unanswered are the peers whose rows are not here, and why.
 	Unanswered []Unanswered `json:"unanswered"`
 }
@@ -52,6 +57,7 @@ type AuditAnswer struct {
 // more.
 type AuditRow struct {
 	audit.Row
+	age          time.Duration
 	EntranceName string `json:"entrance_name"`
 	KeyName      string `json:"key_name,omitempty"`
 	PeerName     string `json:"peer_name,omitempty"`
@@ -85,7 +91,8 @@ func (c *Control) routePeerAudit(mux *http.ServeMux) {
 
 // ownRows answers another peer. What the doors of others have answered is not for
 // machines that are trusted with a part of a model, or with nothing.
-func (c *Control) ownRows(r *http.Request) (audit.Page, error) {
+func (c *Control) ownRows(r *http.Request) (page audit.Page, err error) {
+	defer func() { page.Now = time.Now() }()
 	from, _ := p2p.RemotePeer(r.Context())
 	if m, ok := c.Mesh.Roster().Member(from); !ok || !seesRequests(m) {
 		return audit.Page{}, scheduler.Errorf(scheduler.NotAllowed, "its requests are shown to admins' machines and to those with trust %s", membership.TrustReplicas)
@@ -124,7 +131,11 @@ func (c *Control) auditRows(r *http.Request) (AuditAnswer, error) {
 	answer, err := c.askRows(r.Context(), func(p scheduler.PeerState) (string, func() (audit.Page, error)) {
 		after, ok := q.After[p.ID]
 		if !ok {
-			return fmt.Sprintf("last=%d", q.Last), func() (audit.Page, error) { return c.Audit.Tail(q.Last) }
+			last := q.Last
+			if q.After != nil {
+				last = 0
+			}
+			return fmt.Sprintf("last=%d", last), func() (audit.Page, error) { return c.Audit.Tail(last) }
 		}
 		return fmt.Sprintf("last=%d&after=%d", q.Last, after), func() (audit.Page, error) { return c.Audit.Since(after, q.Last) }
 	})
@@ -134,7 +145,13 @@ func (c *Control) auditRows(r *http.Request) (AuditAnswer, error) {
 		}
 	}
 	if q.After == nil {
-		answer.Rows = answer.Rows[max(0, len(answer.Rows)-q.Last):]
+		answer.Rows = lastOf(answer.Rows, q.Last)
+		return answer, err
+	}
+	of := map[string]int{} // How many each door has.
+	for _, r := range answer.Rows {
+		of[r.Entrance]++
+		answer.More = answer.More || of[r.Entrance] >= q.Last
 	}
 	return answer, err
 }
@@ -186,17 +203,49 @@ func (c *Control) askRows(ctx context.Context, question func(scheduler.PeerState
 			continue
 		}
 		answer.Next[p.ID] = pages[i].Next
+		now := pages[i].Now
+		if p.Self || now.IsZero() { // Older releases do not say it.
+			now = time.Now()
+		}
 		for _, row := range pages[i].Rows {
 			row.Entrance = p.ID // None speaks for another.
-			shown := AuditRow{Row: row, EntranceName: p.Name, PeerName: names[row.Peer]}
+			shown := AuditRow{Row: row, age: max(0, now.Sub(row.Time)), EntranceName: p.Name, PeerName: names[row.Peer]}
 			if row.Key != "" && c.KeyName != nil {
 				shown.KeyName = c.KeyName(row.Key)
 			}
 			answer.Rows = append(answer.Rows, shown)
 		}
 	}
-	slices.SortStableFunc(answer.Rows, func(a, b AuditRow) int { return a.Time.Compare(b.Time) })
+	slices.SortStableFunc(answer.Rows, olderFirst)
 	return answer, nil
+}
+
+func olderFirst(a, b AuditRow) int { return cmp.Compare(b.age, a.age) }
+
+// lastOf leaves the n last of rows that are sorted, of which each door has the same part
+// as long as it has that many: none can fill them all, whatever it says.
+func lastOf(rows []AuditRow, n int) []AuditRow {
+	of := map[string]int{} // How many each door has.
+	for _, r := range rows {
+		of[r.Entrance]++
+	}
+	part := max(1, n/max(1, len(of)))
+	turns := make([]int, len(rows)) // In which turn a row gets in.
+	order := make([]int, len(rows))
+	for i, r := range rows {
+		of[r.Entrance]--
+		turns[i], order[i] = of[r.Entrance]/part, i
+	}
+	slices.SortStableFunc(order, func(a, b int) int {
+		return cmp.Or(cmp.Compare(turns[a], turns[b]), cmp.Compare(rows[a].age, rows[b].age))
+	})
+	order = order[:min(n, len(order))]
+	slices.Sort(order)
+	last := make([]AuditRow, 0, len(order))
+	for _, i := range order {
+		last = append(last, rows[i])
+	}
+	return last
 }
 
 // rows gets a page of another peer's rows, each of which is bounded again.

@@ -114,7 +114,7 @@ func TestAuditAcrossTheMesh(t *testing.T) {
 		KeyName: func(id string) string { return "key " + id }, Log: slog.New(slog.NewTextHandler(quietLog{t}, nil))}
 
 	a := rowsOf(t, c.Handler(), http.MethodPost, "/v0/audit", `{"last":1000}`)
-	if len(a.Rows) != 1000 || a.Rows[999].ID != "\ufffd[2J"+strings.Repeat("x", 124) || a.Rows[0].Entrance != id["liar"] {
+	if len(a.Rows) != 1000 || a.Rows[999].ID != "\ufffd[2J"+strings.Repeat("x", 124) || a.Rows[0].ID != "first" || a.Rows[2].ID != "third" || a.Rows[3].Entrance != id["liar"] {
 		t.Errorf("%d rows, the last %+v", len(a.Rows), a.Rows[len(a.Rows)-1])
 	}
 	delete(d.answers, id["liar"])
@@ -147,9 +147,65 @@ func TestAuditAcrossTheMesh(t *testing.T) {
 	if a.Next[id["liar"]] != 5 {
 		t.Errorf("go on after %v", a.Next)
 	}
+	if a.More {
+		t.Errorf("two rows of ten are not all: %+v", a)
+	}
+	// One that answers for the first time is asked for its mark alone; a page that is full
+	// may not be the last.
+	body, _ = json.Marshal(AuditRequest{Last: 2, After: map[string]uint64{id["self"]: 1}})
+	a = rowsOf(t, c.Handler(), http.MethodPost, "/v0/audit", string(body))
+	if q := asked[len(asked)-1]; q.Has("after") || q.Get("last") != "0" || !a.More {
+		t.Errorf("den was asked %v: %+v", q, a)
+	}
 	a = rowsOf(t, c.Handler(), http.MethodGet, "/v0/request?id=first", "")
 	if q := asked[len(asked)-1]; q.Get("id") != "first" || len(a.Rows) != 3 {
 		t.Errorf("den was asked %v: %+v", q, a)
+	}
+}
+
+// Clocks may be days apart, or be said to be: what has just ended here is shown all the
+// same, and what ended elsewhere in its place.
+func TestAuditWithClocksApart(t *testing.T) {
+	now := time.Now()
+	self, ahead, behind, old := testPeerID(t).String(), testPeerID(t).String(), testPeerID(t).String(), testPeerID(t).String()
+	d := &doors{answers: map[string]func(url.Values) (int, string){}}
+	for name, id := range map[string]string{"self": self, "ahead": ahead, "behind": behind, "old": old} {
+		d.list = append(d.list, scheduler.PeerState{ID: id, Name: name, Self: name == "self", State: "alive"})
+	}
+	tell := func(id string, clock time.Duration, says bool, ages ...time.Duration) {
+		var p audit.Page
+		if says {
+			p.Now = now.Add(clock)
+		}
+		for _, age := range ages {
+			p.Rows = append(p.Rows, audit.Row{ID: age.String(), Time: now.Add(clock - age)})
+		}
+		d.answers[id] = func(url.Values) (int, string) { b, _ := json.Marshal(p); return 200, string(b) }
+	}
+	day := 24 * time.Hour
+	c := &Control{Mesh: d, Scheduler: d, Audit: ownRows{audit.Page{Rows: []audit.Row{{ID: "3m", Time: now.Add(-3 * time.Minute)}, {ID: "just now", Time: now}}}}, Log: slog.New(slog.DiscardHandler)}
+	shown := func(last int) string {
+		var ids []string
+		for _, r := range rowsOf(t, c.Handler(), http.MethodPost, "/v0/audit", fmt.Sprintf(`{"last":%d}`, last)).Rows {
+			ids = append(ids, r.ID)
+		}
+		return strings.Join(ids, " ")
+	}
+	tell(ahead, 3*day, true, 4*time.Minute, 2*time.Minute)
+	tell(behind, -30*day, true, 5*time.Minute, time.Minute)
+	tell(old, 0, false, 6*time.Minute, 90*time.Second)
+	if got := shown(1000); got != "6m0s 5m0s 4m0s 3m 2m0s 1m30s 1m0s just now" {
+		t.Error(got)
+	}
+	if got := shown(5); got != "3m 2m0s 1m30s 1m0s just now" {
+		t.Error(got)
+	}
+	tell(ahead, 3*day, false, slices.Repeat([]time.Duration{-time.Hour}, 1000)...) // Of an older release, or one that lies.
+	if got := shown(5); got != "1m30s 1m0s just now -1h0m0s -1h0m0s" {
+		t.Error(got)
+	}
+	if got := shown(2); !strings.Contains(got, "just now") {
+		t.Error(got)
 	}
 }
 

@@ -113,7 +113,7 @@ func (p peerClient) pull(ctx context.Context, to scheduler.PeerState, q PullRequ
 		data, _ := io.ReadAll(io.LimitReader(response.Body, maxPeerAnswer))
 		return scheduler.Outcome{}, peerRefusal(to, response, data)
 	}
-	out, err := ReadLines[scheduler.Outcome](response.Body, progress)
+	out, err := readLines[scheduler.Outcome](response.Body, decodeTold, progress)
 	if err == nil && out.Limit != q.Limit {
 		out.Warnings = append(out.Warnings, to.Name+" is of an older release that knows no limits: it has pulled as fast as it could")
 	}
@@ -134,26 +134,30 @@ func (p peerClient) stop(ctx context.Context, to scheduler.PeerState, q StopRequ
 	if response.StatusCode != http.StatusOK {
 		return stopped, peerRefusal(to, response, data)
 	}
-	return stopped, json.Unmarshal(data, &stopped)
+	return stopped, decodeTold(data, &stopped)
 }
 
 // peerRefusal is why another peer did not do what it was asked.
 func peerRefusal(to scheduler.PeerState, response *http.Response, data []byte) error {
 	var line Line[struct{}]
-	if json.Unmarshal(data, &line) == nil && line.Error != nil {
+	if decodeTold(data, &line) == nil && line.Error != nil {
 		return line.Error
 	}
-	return fmt.Errorf("%s answered %s (is it of an older version?)", to.Name, response.Status)
+	return fmt.Errorf("%s answered %d %s (is it of an older version?)", to.Name, response.StatusCode, http.StatusText(response.StatusCode))
 }
 
-// ReadLines reads a streamed answer to its outcome.
+// ReadLines reads the streamed answer of the peer on this machine to its outcome.
 func ReadLines[T any](body io.Reader, progress func(ProgressLine)) (T, error) {
+	return readLines[T](body, json.Unmarshal, progress)
+}
+
+func readLines[T any](body io.Reader, decode func([]byte, any) error, progress func(ProgressLine)) (T, error) {
 	var none T
 	lines := bufio.NewScanner(body)
 	lines.Buffer(nil, maxPeerAnswer)
 	for lines.Scan() {
 		var l Line[T]
-		if err := json.Unmarshal(lines.Bytes(), &l); err != nil {
+		if err := decode(lines.Bytes(), &l); err != nil {
 			return none, fmt.Errorf("an answer that is no JSON: %w", err)
 		}
 		switch {

@@ -182,7 +182,7 @@ func TestPullsOnOlderPeers(t *testing.T) {
 		limit  int64
 		want   string // Of the error, else of a warning; "" is neither.
 	}{
-		{answering{status: 404, body: "404 page not found\n"}, 0, "old answered Not Found (is it of an older version?)"},
+		{answering{status: 404, body: "404 page not found\n"}, 0, "old answered 404 Not Found (is it of an older version?)"},
 		{answering{status: 403, body: `{"error":{"reason":"not_allowed","message":"no"}}`}, 0, "no"},
 		{answering{status: 200, body: `{"result":{"name":"m"}}`}, 20, "old is of an older release that knows no limits"},
 		{answering{status: 200, body: `{"result":{"name":"m","limit":20}}`}, 20, ""},

@@ -37,6 +37,8 @@ type route struct {
 	// open routes need no key.
 	open  bool
 	serve func(w http.ResponseWriter, r *http.Request, c *call)
+	// all routes are for keys of all models alone.
+	all bool
 }
 
 // find finds the route of a path at the entrance. There is no cleaning and no redirect
@@ -44,15 +46,15 @@ type route struct {
 func (d *Door) find(path string) (name string, rt route, ok bool) {
 	switch path {
 	case "/healthz":
-		return path, route{http.MethodGet, true, d.healthz}, true
+		return path, route{method: http.MethodGet, open: true, serve: d.healthz}, true
 	case "/readyz":
-		return path, route{http.MethodGet, true, d.readyz}, true
+		return path, route{method: http.MethodGet, open: true, serve: d.readyz}, true
 	case "/metrics":
-		return path, route{http.MethodGet, false, d.showMetrics}, true
+		return path, ofAllModels(d.showMetrics), true
 	case "/metrics/targets":
-		return path, route{http.MethodGet, false, d.listTargets}, true
+		return path, ofAllModels(d.listTargets), true
 	case "/v1/models":
-		return path, route{http.MethodGet, false, d.listModels}, true
+		return path, route{method: http.MethodGet, serve: d.listModels}, true
 	case "/v1/chat/completions":
 		return path, asks(d.ask(chatDialect)), true
 	case "/v1/completions":
@@ -75,17 +77,23 @@ func (d *Door) find(path string) (name string, rt route, ok bool) {
 		return path, asks(d.ask(detokenizeDialect)), true
 	}
 	if id, found := strings.CutPrefix(path, "/v1/models/"); found && id != "" {
-		return "/v1/models/{id}", route{http.MethodGet, false, d.showModel}, true
+		return "/v1/models/{id}", route{method: http.MethodGet, serve: d.showModel}, true
 	}
 	if id, found := strings.CutPrefix(path, peerMetrics); found && id != "" {
-		return peerMetrics + "{id}", route{http.MethodGet, false, d.showPeerMetrics}, true
+		return peerMetrics + "{id}", ofAllModels(d.showPeerMetrics), true
 	}
 	return "", route{}, false
 }
 
 // asks is a route that a body is posted to.
 func asks(serve func(http.ResponseWriter, *http.Request, *call)) route {
-	return route{http.MethodPost, false, serve}
+	return route{method: http.MethodPost, serve: serve}
+}
+
+// ofAllModels is a route that shows the names of all models, and so is for no key that
+// is kept to some of them.
+func ofAllModels(serve func(http.ResponseWriter, *http.Request, *call)) route {
+	return route{method: http.MethodGet, serve: serve, all: true}
 }
 
 // lookup finds a route of the engine's that requests are forwarded to.
@@ -131,6 +139,10 @@ func (d *Door) Handler() http.Handler {
 				return
 			}
 			c.grant, c.keyID = grant, grant.ID
+			if rt.all && grant.Models != nil {
+				d.refuse(w, c, refuse(scheduler.NotAllowed, "%s names all models of the mesh, and this key is kept to some of them: ask with one that is for all", name))
+				return
+			}
 			if !d.clients.enter() {
 				d.refuse(w, c, busyCrowd())
 				return
@@ -160,6 +172,9 @@ func (d *Door) calls(kind string, serve func(http.ResponseWriter, *http.Request,
 			// For a body that nobody asks for: net/http reads some of it before
 			// it answers. readBody gives those that are wanted their own time.
 			http.NewResponseController(w).SetReadDeadline(time.Now().Add(t))
+		}
+		if r.Body != http.NoBody {
+			r.Body = c.waited(r.Body)
 		}
 		counted := &countingWriter{ResponseWriter: w, call: c}
 		defer func() {
@@ -197,7 +212,7 @@ func (d *Door) refuse(w http.ResponseWriter, c *call, no *refusal) {
 	no.write(w, c.shape, c.id)
 }
 
-// countingWriter notes what goes out.
+// countingWriter notes what goes out, and how long that waits for who takes it.
 type countingWriter struct {
 	http.ResponseWriter
 	call *call
@@ -214,9 +229,18 @@ func (w *countingWriter) Write(b []byte) (int, error) {
 	if w.call.status == 0 {
 		w.call.status = http.StatusOK
 	}
+	w.call.meter.waits.begin()
 	n, err := w.ResponseWriter.Write(b)
+	w.call.meter.waits.end()
 	w.call.bytes += int64(n)
 	return n, err
+}
+
+// FlushError is what http.ResponseController flushes by.
+func (w *countingWriter) FlushError() error {
+	w.call.meter.waits.begin()
+	defer w.call.meter.waits.end()
+	return http.NewResponseController(w.ResponseWriter).Flush()
 }
 
 // Unwrap lets http.ResponseController through.

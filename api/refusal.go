@@ -115,11 +115,15 @@ func (r *refusal) write(w http.ResponseWriter, s shape, id string) {
 	if v.status == http.StatusUnauthorized {
 		h.Set("WWW-Authenticate", "Bearer")
 	}
-	if v.retry == scheduler.RetryNever && sdkRetries(v.status) {
+	if sdkRetries(v.status) && (v.retry == scheduler.RetryNever || h.Get("Retry-After") != "" && v.after > maxSDKWait) {
 		h.Set(headerShouldRetry, "false")
 	}
 	writeJSON(w, v.status, s.body(r, id))
 }
+
+// maxSDKWait is the longest Retry-After, in whole seconds, that those SDKs all heed: of
+// one of a minute or more they take no notice, and ask again at once.
+const maxSDKWait = 59 * time.Second
 
 // headerShouldRetry tells the SDKs of OpenAI and Anthropic what they would guess from the
 // status.

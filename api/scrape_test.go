@@ -135,3 +135,16 @@ func TestMeshFigures(t *testing.T) {
 		t.Errorf("%+v", m.Replicas)
 	}
 }
+
+// The metrics name all models: a key that is kept to some of them does not see them.
+func TestMetricsAreNotForKeysOfSomeModels(t *testing.T) {
+	p := newPeer(t, "a", sim.Options{}, func(o *DoorOptions) {
+		o.Keys = grants{testKey: {ID: "k1", Name: "narrow", Models: []string{"tiny"}}, "wide": {ID: "k2", Name: "wide"}}
+	})
+	for _, path := range []string{"/metrics", "/metrics/targets", "/metrics/peers/nobody"} {
+		wantRefusal(t, send(t, http.MethodGet, p.url+path, ""), 403, "not_allowed", "kept to some of them")
+	}
+	if r := send(t, http.MethodGet, p.url+"/metrics", "", "Authorization", "Bearer wide"); r.status != 200 {
+		t.Error(r)
+	}
+}

@@ -118,15 +118,15 @@ func (s *Scheduler) tellLeader(ctx context.Context, leader *peerView, uid string
 			} `json:"error"`
 		}
 		if json.Unmarshal(data, &no) != nil || no.Error.Message == "" || !slices.Contains(Reasons(), no.Error.Why) {
-			return "", Errorf(Internal, "%s, which leads the model, answered %s", leader.Name, response.Status)
+			return "", Errorf(Internal, "%s, which leads the model, answered %d", leader.Name, response.StatusCode)
 		}
-		return "", Errorf(no.Error.Why, "%s: %s", leader.Name, bounded(no.Error.Message, maxSentence))
+		return "", Errorf(no.Error.Why, "%s: %s", leader.Name, told(no.Error.Message))
 	}
 	var a ActAnswer
 	if err := json.Unmarshal(data, &a); err != nil {
 		return "", Errorf(Internal, "%s, which leads the model, answered what is no answer", leader.Name)
 	}
-	return bounded(a.Text, maxSentence), nil
+	return told(a.Text), nil
 }
 
 // maxAsked bounds what is asked of a leader between two decisions.

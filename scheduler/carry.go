@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -130,7 +131,7 @@ func (s *Scheduler) carryOnce(ctx context.Context, list []Carried) error {
 		if response.StatusCode == http.StatusOK {
 			return nil
 		}
-		failure = &carryRefusal{p.Name, errors.New(response.Status)}
+		failure = &carryRefusal{p.Name, fmt.Errorf("it answered %d", response.StatusCode)}
 	}
 	return failure
 }

@@ -222,3 +222,10 @@ func TestLend(t *testing.T) {
 		t.Errorf("nothing is to be lent: %d", got[0].Lent)
 	}
 }
+
+// TestTold: another peer's sentence does nothing to a terminal.
+func TestTold(t *testing.T) {
+	if got := told("\x1b]0;owned\x07no\r\n\u009b" + strings.Repeat("ä", maxSentence)); !strings.HasPrefix(got, "]0;ownednoä") || len(got) > maxSentence {
+		t.Errorf("%d bytes, %q", len(got), got)
+	}
+}

@@ -208,7 +208,7 @@ func (s *Scheduler) askTensors(ctx context.Context, coordinator peer.ID, m Model
 	}
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {
-		return nil, Errorf(PeerGone, "%s does not say which tensors they have (%s)", s.Mesh.NameOf(coordinator), response.Status)
+		return nil, Errorf(PeerGone, "%s does not say which tensors they have (it answered %d)", s.Mesh.NameOf(coordinator), response.StatusCode)
 	}
 	var list []TensorAt
 	if err := json.NewDecoder(io.LimitReader(response.Body, maxTensorsAnswer)).Decode(&list); err != nil {

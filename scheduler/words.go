@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"strings"
+	"unicode"
 	"unicode/utf8"
 )
 
@@ -18,4 +19,14 @@ func bounded(text string, max int) string {
 		end--
 	}
 	return text[:end] + more
+}
+
+// told leaves of another peer's sentence what a terminal may show.
+func told(text string) string {
+	return bounded(strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return -1
+	}, text), maxSentence)
 }

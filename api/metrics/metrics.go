@@ -44,7 +44,8 @@ type Request struct {
 	Status int
 	// Model has what is counted by model; nil is a request that is about none.
 	Model *Model
-	// Overhead is the time that was neither spent by an engine nor waiting for one,
+	// Overhead is the time that was neither spent by an engine nor waiting for one or for
+	// the client,
 	// Queue what passed before a replica took it, First until the first data, PerToken
 	// between two tokens of the answer. The last three are left out where they are 0.
 	Overhead, Queue, First, PerToken time.Duration
@@ -99,7 +100,7 @@ func New(o Options) *Metrics {
 		perToken: histogram("relay_tpot_seconds", "Time for each token after the first of an answer.", tokenBuckets),
 		queue:    histogram("relay_queue_wait_seconds", "Time that a request waited until a replica took it.", firstBuckets),
 		overhead: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "relay_overhead_seconds", Help: "Time of a request that was neither spent by an engine nor waiting for one.", Buckets: overheadBuckets}),
+			Name: "relay_overhead_seconds", Help: "Time of a request that was neither spent by an engine nor waiting for one or for the client.", Buckets: overheadBuckets}),
 		retries: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "relay_retries_total", Help: "Attempts at a request after its first."}),
 	}

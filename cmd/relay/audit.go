@@ -15,8 +15,12 @@ import (
 	"relay/store/audit"
 )
 
-// followEvery is how often the doors are asked for what is new.
-const followEvery = time.Second
+const (
+	// followEvery is how often the doors are asked for what is new, and followSoon after
+	// how long where one had more than it could say at once.
+	followEvery = time.Second
+	followSoon  = 20 * time.Millisecond
+)
 
 func newAudit() *cobra.Command {
 	return group("audit", "Requests that the doors of the mesh have answered", newAuditTail())
@@ -58,15 +62,15 @@ func newAuditTail() *cobra.Command {
 }
 
 // followAudit prints what there is, and what comes, until the command is ended. Who
-// does not answer is said once on standard error, and what it had is shown when it
-// answers again.
+// does not answer is said once on standard error, and what it had since it last did is
+// shown when it answers again.
 func followAudit(cmd *cobra.Command, a api.AuditAnswer, asJSON bool) error {
 	out := cmd.OutOrStdout()
 	if !asJSON {
 		printAuditHeader(out)
 	}
-	tick := time.NewTicker(followEvery)
-	defer tick.Stop()
+	next := time.NewTimer(followEvery)
+	defer next.Stop()
 	ended := &interrupted{"stopped following"}
 	for silent := ""; ; {
 		for _, row := range a.Rows {
@@ -82,8 +86,13 @@ func followAudit(cmd *cobra.Command, a api.AuditAnswer, asJSON bool) error {
 			silent = now
 			fmt.Fprint(cmd.ErrOrStderr(), now)
 		}
+		wait := followEvery
+		if a.More {
+			wait = followSoon
+		}
+		next.Reset(wait)
 		select {
-		case <-tick.C:
+		case <-next.C:
 		case <-cmd.Context().Done():
 			return ended
 		}

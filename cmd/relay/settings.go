@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"relay/llama"
+	"relay/p2p/keys"
 	"relay/p2p/membership"
 )
 
@@ -113,7 +114,10 @@ func (s *settings) fromEnvironment() error {
 	}
 	s.modelsDir = os.Getenv("RELAY_MODELS_DIR")
 	s.engineBin = os.Getenv("RELAY_LLAMA_BIN")
-	s.apiKey = os.Getenv("RELAY_API_KEY")
+	s.apiKey = strings.TrimRight(os.Getenv("RELAY_API_KEY"), "\r\n") // As a file of its own has it.
+	if err := keys.CheckLocal(s.apiKey); err != nil {
+		return &usageError{err.Error()}
+	}
 	s.debug = os.Getenv("RELAY_DEBUG") != ""
 	if s.listen == "" {
 		s.listen = os.Getenv("RELAY_LISTEN")

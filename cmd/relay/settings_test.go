@@ -209,3 +209,24 @@ func TestDeadlinesThatAreNone(t *testing.T) {
 		t.Errorf("%v", &d)
 	}
 }
+
+// A key in the environment that no client can send is refused before anything starts; the
+// newline at the end of a file is no part of it.
+func TestKeyOfTheEnvironment(t *testing.T) {
+	t.Setenv("RELAY_STATE_DIR", t.TempDir())
+	for key, want := range map[string]string{
+		"": "", "a key\r\n": "a key", strings.Repeat("x", 256): strings.Repeat("x", 256),
+		strings.Repeat("x", 257): "refused", "a key ": "refused", " a key": "refused", "a\nkey": "refused", " ": "refused",
+	} {
+		t.Setenv("RELAY_API_KEY", key)
+		var s settings
+		err := s.fromEnvironment()
+		if want == "refused" {
+			if !errors.As(err, new(*usageError)) || !strings.Contains(err.Error(), "RELAY_API_KEY") {
+				t.Errorf("%q: %v", key, err)
+			}
+		} else if err != nil || s.apiKey != want {
+			t.Errorf("%q: %q, %v", key, s.apiKey, err)
+		}
+	}
+}

@@ -131,7 +131,7 @@ func RecordKind() record.Kind {
 		if err := record.Unmarshal(r.Payload, &k); err != nil {
 			return err
 		}
-		if len(r.ID) != idLength {
+		if len(r.ID) != idLength || !isID(r.ID) {
 			return errors.New("the record does not have the form of an API key's")
 		}
 		return k.Check()
@@ -169,5 +169,5 @@ func Hash(secret string) []byte {
 func IDOf(secret string) (string, bool) {
 	rest, ok := strings.CutPrefix(secret, prefix)
 	id, tail, cut := strings.Cut(rest, "-")
-	return id, ok && cut && len(id) == idLength && len(tail) == encoding.EncodedLen(secretBytes)
+	return id, ok && cut && len(id) == idLength && isID(id) && len(tail) == encoding.EncodedLen(secretBytes)
 }

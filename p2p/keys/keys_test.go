@@ -360,3 +360,35 @@ func TestAWrongKeyCostsNoListing(t *testing.T) {
 		t.Errorf("%v allocations", n)
 	}
 }
+
+// TestAnEnvironmentsKeyThatNobodyCanSend is told from one that opens the door.
+func TestAnEnvironmentsKeyThatNobodyCanSend(t *testing.T) {
+	for key, ok := range map[string]bool{
+		"": true, "anything the owner likes": true, "schlüssel": true, strings.Repeat("x", maxSecret): true,
+		strings.Repeat("x", maxSecret+1): false, " x": false, "x ": false, "x\n": false, "\t": false, "x\ny": false, "x\x00": false, "x\xff": false,
+	} {
+		if err := CheckLocal(key); (err == nil) != ok {
+			t.Errorf("%.20q: %v", key, err)
+		}
+		if _, err := NewRing(newTable(t), key).Check(strings.TrimSpace(key)); ok && key != "" && err != nil {
+			t.Errorf("%.20q opens no door: %v", key, err)
+		}
+	}
+}
+
+// TestAnIDThatNoKeyHas is no key's, as its use could not be told.
+func TestAnIDThatNoKeyHas(t *testing.T) {
+	table := newTable(t)
+	payload, err := record.Marshal(Key{Name: "odd", Hash: Hash("x")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []string{"ABCDEFGH", "abcdefg1", "abcdefg=", "abcdefg", "abcdefghi"} {
+		if _, err := table.PutShared(Kind, id, payload); err == nil {
+			t.Errorf("a key %q was kept", id)
+		}
+		if _, ok := IDOf("rk-" + id + "-" + strings.Repeat("a", 32)); ok {
+			t.Errorf("%q is an id", id)
+		}
+	}
+}

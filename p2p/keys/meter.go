@@ -157,12 +157,10 @@ func (m *Meter) Admit(g Grant) (Ticket, Standing, error) {
 	limits := quota.Limits{RequestsPerMinute: int64(g.RequestsPerMinute), TokensPerDay: g.TokensPerDay, Concurrency: int64(g.Concurrency)}
 	use := m.use(g.ID, a, now)
 	if no := quota.Decide(limits, use); no != nil {
-		a.Refused++
+		a.Refused = count(a.Refused, 1)
 		return nil, standing(limits, use), refused(g, no.Text, no.After)
 	}
-	a.Requests++
-	a.TotalRequests++
-	a.Running++
+	a.Requests, a.TotalRequests, a.Running = count(a.Requests, 1), count(a.TotalRequests, 1), count(a.Running, 1)
 	a.minute.Add(now, 1)
 	return &ticket{meter: m, key: g.ID}, standing(limits, use), nil
 }
@@ -231,15 +229,15 @@ type ticket struct {
 func (t *ticket) Used(prompt, completion int) {
 	t.meter.mu.Lock()
 	defer t.meter.mu.Unlock()
-	p, c := max(0, int64(prompt)-t.prompt), max(0, int64(completion)-t.completion)
+	p, c := max(0, min(int64(prompt), maxCount)-t.prompt), max(0, min(int64(completion), maxCount)-t.completion)
 	if t.done || p+c == 0 {
 		return
 	}
 	t.prompt, t.completion = t.prompt+p, t.completion+c
 	t.meter.turn()
 	a := t.meter.account(t.key)
-	a.Prompt, a.TotalPrompt = a.Prompt+p, a.TotalPrompt+p
-	a.Completion, a.TotalCompletion = a.Completion+c, a.TotalCompletion+c
+	a.Prompt, a.TotalPrompt = count(a.Prompt, p), count(a.TotalPrompt, p)
+	a.Completion, a.TotalCompletion = count(a.Completion, c), count(a.TotalCompletion, c)
 	t.meter.mark(t.key)
 }
 

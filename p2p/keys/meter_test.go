@@ -754,3 +754,37 @@ func BenchmarkAdmit(b *testing.B) {
 		ticket.Done()
 	}
 }
+
+// TestAFigureAtItsBound is told as it is, and keeps nothing else from being told.
+func TestAFigureAtItsBound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMesh(t, 2)
+		bad, good := Grant{ID: "aaaaaaaa", Name: "bad"}, Grant{ID: "abbbbbbb", Name: "good", TokensPerDay: 100}
+		for _, id := range []string{bad.ID, good.ID} {
+			write(t, m.peers[0].records(), id, Key{Name: id, Hash: Hash(id)})
+		}
+		for range 3 { // An engine says it.
+			if err := m.peers[0].use(bad, math.MaxInt, math.MaxInt); err != nil {
+				t.Fatal(err)
+			}
+		}
+		m.peers[0].locked(func() {
+			a := m.peers[0].account(bad.ID)
+			a.Requests, a.TotalRequests, a.Refused, a.Running = maxCount, maxCount, maxCount, maxCount
+		})
+		if err := m.peers[0].use(bad, 1, 1); err != nil {
+			t.Fatal(err)
+		}
+		pass(5 * time.Second)
+		if err := m.peers[0].use(good, 100, 0); err != nil {
+			t.Fatal(err)
+		}
+		pass(5 * time.Second)
+		if _, _, err := m.peers[1].Admit(good); !errors.As(err, new(*QuotaError)) {
+			t.Errorf("the other entrance does not know what was used: %v", err)
+		}
+		if u := m.peers[1].Sum(bad.ID); u.Prompt != maxCount || u.TotalCompletion != maxCount || u.TotalRequests != maxCount {
+			t.Errorf("%+v", u)
+		}
+	})
+}

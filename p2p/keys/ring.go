@@ -2,8 +2,12 @@ package keys
 
 import (
 	"crypto/subtle"
+	"errors"
 	"fmt"
+	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"relay/p2p/record"
 )
@@ -21,6 +25,20 @@ const (
 	LocalID   = "env"
 	LocalName = "RELAY_API_KEY"
 )
+
+// CheckLocal says why a value of RELAY_API_KEY could open no door, as nobody could send
+// it.
+func CheckLocal(secret string) error {
+	switch {
+	case len(secret) > maxSecret:
+		return fmt.Errorf("the key in RELAY_API_KEY has %d bytes: %d are the most that a door takes", len(secret), maxSecret)
+	case strings.TrimSpace(secret) != secret:
+		return errors.New("the key in RELAY_API_KEY begins or ends with a space, which no client can send: take it away")
+	case strings.ContainsFunc(secret, unicode.IsControl) || !utf8.ValidString(secret):
+		return errors.New("the key in RELAY_API_KEY has characters in it that no client can send")
+	}
+	return nil
+}
 
 // Ring says which secrets open one peer's door: those of the mesh's key
 // records, and the one that the environment of this peer gives. It keeps nothing

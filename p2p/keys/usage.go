@@ -82,6 +82,9 @@ func (u Used) asked(before Used) bool {
 		u.Running != before.Running || u.Day == before.Day && u.Refused != before.Refused
 }
 
+// count is n and more, no more than a record may say: beyond that none could be written.
+func count(n, more int64) int64 { return min(n+more, maxCount) }
+
 func (u Used) check() error {
 	for _, n := range []int64{u.Prompt, u.Completion, u.Requests, u.Refused, u.Running, u.Minute, u.TotalPrompt, u.TotalCompletion, u.TotalRequests} {
 		if n < 0 || n > maxCount {

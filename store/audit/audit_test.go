@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"strings"
 	"sync"
 	"testing"
@@ -250,6 +251,10 @@ func TestRowsAreBounded(t *testing.T) {
 		if n := len([]rune(text)); n > maxID {
 			t.Errorf("%d characters", n)
 		}
+	}
+	odd := Row{Status: -5, Attempts: -1, Prompt: math.MaxInt, Completion: 7, TotalMS: 1e300, FirstMS: -1, QueueMS: 3.5}.Bounded()
+	if odd != (Row{Prompt: maxCount, Completion: 7, TotalMS: maxMS, QueueMS: 3.5}) {
+		t.Errorf("figures that cannot be: %+v", odd)
 	}
 	if plain := (Row{ID: "a", Model: "qwen/ä 1"}); plain.Bounded() != plain {
 		t.Errorf("what is in order was changed: %+v", plain.Bounded())

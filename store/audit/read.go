@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"slices"
+	"time"
 )
 
 // Page is what a question for rows is answered with.
@@ -13,6 +14,8 @@ type Page struct {
 	Rows []Row `json:"rows"`
 	// Next is the mark after which Since goes on.
 	Next uint64 `json:"next"`
+	// Now is what the clock by which the rows are dated says, where another peer asks.
+	Now time.Time `json:"now,omitzero"`
 }
 
 // Tail returns the last n rows, at most MostRows.

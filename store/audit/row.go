@@ -53,13 +53,25 @@ const (
 	maxWord = 64
 )
 
+// The most that a row says, of tokens and the like, and of milliseconds.
+const (
+	maxCount = 1 << 50
+	maxMS    = 1e12
+)
+
 // Bounded is the row with every text cut to what a row may hold, and nothing in them
-// that does more to a terminal than to be shown.
+// that does more to a terminal than to be shown; and with no figure that cannot be.
 func (r Row) Bounded() Row {
 	r.ID = bounded(r.ID, maxID)
 	r.Model, r.Served = bounded(r.Model, maxName), bounded(r.Served, maxName)
 	r.Entrance, r.Peer, r.Key = bounded(r.Entrance, maxWord), bounded(r.Peer, maxWord), bounded(r.Key, maxWord)
 	r.Method, r.Route, r.Path, r.Reason = bounded(r.Method, maxWord), bounded(r.Route, maxWord), bounded(r.Path, maxWord), bounded(r.Reason, maxWord)
+	for _, n := range []*int{&r.Status, &r.Attempts, &r.Continued, &r.Prompt, &r.Completion, &r.Cached} {
+		*n = min(max(*n, 0), maxCount)
+	}
+	for _, t := range []*float64{&r.QueueMS, &r.FirstMS, &r.TotalMS} {
+		*t = min(max(*t, 0), maxMS)
+	}
 	return r
 }
 
