@@ -473,6 +473,11 @@ func (a *attempt) engineRefusal(status int, raw json.RawMessage) *refusal {
 		tokens, _ := strconv.Atoi(figures[1])
 		most, _ := strconv.Atoi(figures[2])
 		return a.request.tooLong(tokens, most)
+	case a.request.path == pathDetokenize && status == http.StatusInternalServerError && strings.Contains(e.Message, "vector"):
+		a.turnedDown = true // What the C++ library says of an index that is not there; the words differ.
+		no := invalid("tokens", "tokens: there is an id in it that is no token of model %q", clip(a.shown, 100))
+		no.retry = scheduler.RetryNever
+		return no
 	case status == http.StatusNotImplemented, status >= 500 && isRequestsFault(e.Message):
 		return fault(scheduler.InvalidRequest, http.StatusBadRequest)
 	case status == http.StatusServiceUnavailable:
