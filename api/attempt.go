@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"net/textproto"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -465,7 +466,16 @@ func (a *attempt) engineRefusal(status int, raw json.RawMessage) *refusal {
 	switch {
 	case e.Type == "exceed_context_size_error" || e.Message == "Context size has been exceeded.":
 		a.turnedDown = true
-		no := tooLong(cmp.Or(e.Tokens, a.call.prompt), cmp.Or(e.Context, a.route.Model.Context))
+		return a.request.tooLong(cmp.Or(e.Tokens, a.call.prompt), cmp.Or(e.Context, a.route.Model.Context))
+	case overBatch.MatchString(e.Message):
+		a.turnedDown = true
+		figures := overBatch.FindStringSubmatch(e.Message)
+		tokens, _ := strconv.Atoi(figures[1])
+		most, _ := strconv.Atoi(figures[2])
+		return a.request.tooLong(tokens, most)
+	case a.request.path == pathDetokenize && status == http.StatusInternalServerError && strings.Contains(e.Message, "vector"):
+		a.turnedDown = true // What the C++ library says of an index that is not there; the words differ.
+		no := invalid("tokens", "tokens: there is an id in it that is no token of model %q", clip(a.shown, 100))
 		no.retry = scheduler.RetryNever
 		return no
 	case status == http.StatusNotImplemented, status >= 500 && isRequestsFault(e.Message):
@@ -493,6 +503,10 @@ func (a *attempt) answer(no *refusal) *refusal {
 	no.answered = true
 	return no
 }
+
+// overBatch is what llama-server says, with 500, of a text that must be computed at one go,
+// as for an embedding or a rank, and is longer than that.
+var overBatch = regexp.MustCompile(`^input \((\d{1,9}) tokens\) is too large to process\..*batch size: (\d{1,9})\)`)
 
 // isRequestsFault knows the errors that llama-server answers with 500 although
 // the request is to blame: what its JSON library throws, and what it throws

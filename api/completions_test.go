@@ -693,6 +693,7 @@ func TestEngineErrors(t *testing.T) {
 		{422, `{"error":"in a string"}`, 422, scheduler.InvalidRequest, scheduler.RetryNever},
 		{400, `{"error":{"code":400,"message":"m","type":"exceed_context_size_error","n_ctx":5}}`, 400, scheduler.ContextLength, scheduler.RetryNever},
 		{500, `{"error":{"code":500,"message":"Context size has been exceeded.","type":"server_error"}}`, 400, scheduler.ContextLength, scheduler.RetryNever},
+		{500, `{"error":{"code":500,"message":"input (21 tokens) is too large to process. increase the physical batch size (current batch size: 20)","type":"server_error"}}`, 400, scheduler.ContextLength, scheduler.RetryNever},
 		{500, `{"error":{"code":500,"message":"[json.exception.parse_error.101] x","type":"server_error"}}`, 400, scheduler.InvalidRequest, scheduler.RetryNever},
 		{500, `{"error":{"code":500,"message":"Failed to parse tools: x","type":"server_error"}}`, 400, scheduler.InvalidRequest, scheduler.RetryNever},
 		{501, `{"error":{"code":501,"message":"m","type":"not_supported_error"}}`, 400, scheduler.InvalidRequest, scheduler.RetryNever},
@@ -707,7 +708,7 @@ func TestEngineErrors(t *testing.T) {
 		{400, `null`, 400, scheduler.InvalidRequest, scheduler.RetryNever},
 		{400, `[]`, 400, scheduler.InvalidRequest, scheduler.RetryNever},
 	} {
-		a := &attempt{route: scheduler.Route{Local: true}, call: &call{}}
+		a := &attempt{route: scheduler.Route{Local: true}, call: &call{}, request: &request{}}
 		no := a.engineError(&http.Response{StatusCode: c.status, Body: io.NopCloser(strings.NewReader(c.body))})
 		if v := no.verdict(); no.reason != c.reason || v.status != c.want || v.retry != c.retry || no.message == "" {
 			t.Errorf("%d %s: %s %d %s %q", c.status, c.body, no.reason, v.status, v.retry, no.message)
@@ -909,4 +910,36 @@ func FuzzRefusals(f *testing.F) {
 			}
 		}
 	})
+}
+
+// A text that is too long for its model names the field that it came in, on every route,
+// at once, and the engine did its part.
+func TestTooLongNamesTheField(t *testing.T) {
+	long := strings.Repeat("x", 500)
+	for where, p := range places(t, sim.Options{Context: 32, MaxInput: 20, Embeddings: true, Reranking: true}, func(o *DoorOptions) {
+		o.Deadlines.Retry = time.Minute // Waiting for another replica would be seen.
+	}) {
+		p.sched.models = kindsOfModels()
+		for _, c := range []struct{ path, body, param, says string }{
+			{"/v1/chat/completions", `{"model":"tiny","messages":[{"role":"user","content":"` + long + `"}]}`, "messages", "length is 32 tokens. However, your messages resulted in 5"},
+			{"/v1/completions", `{"model":"tiny","prompt":"` + long + `"}`, "prompt", "your prompt resulted in 5"},
+			{"/v1/responses", `{"model":"tiny","input":"` + long + `"}`, "input", "your input resulted in 5"},
+			{"/v1/embeddings", `{"model":"vectors","input":["a","` + long + `"]}`, "input", "length is 20 tokens. However, a text of your input resulted in 501 tokens. Please reduce the length of the input."},
+			{"/v1/rerank", `{"model":"ranks","query":"q","documents":["a","` + long + `"]}`, "documents", "length is 20 tokens. However, one of your documents, together with the query, resulted in 504 tokens."},
+		} {
+			got := send(t, "POST", p.url+c.path, c.body)
+			a := readAnswer(t, got.body)
+			if got.status != 400 || a.err == nil || a.err.Code != "context_length_exceeded" || a.err.param() != c.param || !strings.Contains(a.err.Message, c.says) ||
+				got.header.Get(headerAttempts) != "1" {
+				t.Errorf("%s, %s: %v", where, c.path, got)
+			}
+			if err := p.sched.lastEnd(); err != nil {
+				t.Errorf("%s, %s: the route ended with %v", where, c.path, err)
+			}
+		}
+		got := send(t, "POST", p.url+"/v1/messages", `{"model":"tiny","max_tokens":5,"messages":[{"role":"user","content":"`+long+`"}]}`)
+		if got.status != 400 || !strings.Contains(got.body, "prompt is too long: 5") || !strings.Contains(got.body, "> 32 maximum") {
+			t.Errorf("%s: %v", where, got)
+		}
+	}
 }

@@ -31,6 +31,9 @@ type request struct {
 	added   [][]byte
 	// model is the model's name as the client wrote it, at most 512 bytes.
 	model string
+	// asks is the field of the client's body that holds what is asked: a refusal of its
+	// text names it. Empty counts as messages.
+	asks string
 	// kind is the kind of model that can answer; empty where every kind can.
 	kind string
 	// tools and images say that the answer needs a model that can do such a thing.

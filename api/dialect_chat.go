@@ -50,7 +50,7 @@ func textDialect(_ http.Header, body []byte) (*request, *refusal) {
 	if no != nil {
 		return nil, no
 	}
-	q.path, q.kind = pathText, kindChat
+	q.path, q.kind, q.asks = pathText, kindChat, "prompt"
 	prompt := q.value("prompt")
 	if prompt == nil {
 		return nil, invalid("prompt", "the body has no prompt")

@@ -24,6 +24,7 @@ func responsesDialect(_ http.Header, body []byte) (*request, *refusal) {
 	if no != nil {
 		return nil, no
 	}
+	q.asks = "input"
 	q.streamed()
 	q.stream = asked.Stream
 	id := newID()

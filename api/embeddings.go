@@ -19,7 +19,7 @@ func embeddingsDialect(_ http.Header, body []byte) (*request, *refusal) {
 	if no != nil {
 		return nil, no
 	}
-	q.path, q.kind = pathEmbeddings, kindEmbed
+	q.path, q.kind, q.asks = pathEmbeddings, kindEmbed, "input"
 	if q.value("input") == nil {
 		return nil, invalid("input", "the body has no input")
 	}

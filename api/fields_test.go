@@ -118,7 +118,7 @@ func TestFieldsRefused(t *testing.T) {
 			"query": {`5`}, "documents": {`"a"`, `[]`, `[5]`, `[{"text":5}]`, `[{"text":"a","title":"b"}]`}, "top_n": {`0`}, "return_documents": {`1`}, "rank_fields": {`[]`},
 		},
 		"/v1/tokenize":   {"content": {`5`, `["a"]`}, "with_pieces": {`1`}},
-		"/v1/detokenize": {"tokens": {`"a"`, `["a"]`, `[1.5]`}},
+		"/v1/detokenize": {"tokens": {`"a"`, `["a"]`, `[1.5]`, `[5,-1]`}},
 	}
 	var b strings.Builder
 	for _, path := range slices.Sorted(maps.Keys(wrong)) {

@@ -2,6 +2,7 @@ package api
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -135,13 +136,21 @@ func sdkRetries(status int) bool {
 }
 
 // tooLong is an overflow of the context in the words that clients look for.
-func tooLong(tokens, context int) *refusal {
-	text := fmt.Sprintf("This model's maximum context length is %d tokens. However, your messages resulted in %d tokens. Please reduce the length of the messages.", context, tokens)
+func (q *request) tooLong(tokens, context int) *refusal {
+	param := cmp.Or(q.asks, "messages")
+	what := "your " + param
+	switch q.kind { // Of several texts, each has to fit by itself.
+	case kindEmbed:
+		what = "a text of your input"
+	case kindRerank:
+		what = "one of your documents, together with the query,"
+	}
+	text := fmt.Sprintf("This model's maximum context length is %d tokens. However, %s resulted in %d tokens. Please reduce the length of the %s.", context, what, tokens, param)
 	if tokens <= context {
-		text = fmt.Sprintf("This model's maximum context length is %d tokens, which prompt and answer do not fit into together. Please reduce the length of the messages.", context)
+		text = fmt.Sprintf("This model's maximum context length is %d tokens, which prompt and answer do not fit into together. Please reduce the length of the %s.", context, param)
 	}
 	no := refuse(scheduler.ContextLength, "%s", text)
-	no.param, no.tokens, no.context = "messages", tokens, context
+	no.param, no.tokens, no.context, no.retry = param, tokens, context, scheduler.RetryNever
 	return no
 }
 

@@ -14,7 +14,7 @@ func rerankDialect(_ http.Header, body []byte) (*request, *refusal) {
 	if no != nil {
 		return nil, no
 	}
-	q.path, q.kind = pathRerank, kindRerank
+	q.path, q.kind, q.asks = pathRerank, kindRerank, "documents"
 	if q.value("query") == nil {
 		return nil, invalid("query", "the body has no query")
 	}

@@ -177,6 +177,20 @@ func TestTokens(t *testing.T) {
 	}
 }
 
+// An id that a model has no token for is the client's mistake; the engine says 500.
+func TestDetokenizeStrangeIDs(t *testing.T) {
+	for where, p := range places(t, sim.Options{}, func(o *DoorOptions) { o.Deadlines.Retry = time.Minute }) {
+		got := send(t, "POST", p.url+"/v1/detokenize", `{"model":"tiny","tokens":[1,99999999]}`)
+		a := readAnswer(t, got.body)
+		if got.status != 400 || a.err == nil || a.err.param() != "tokens" || a.err.Code != "invalid_request" || !strings.Contains(a.err.Message, "no token of model") || got.header.Get(headerAttempts) != "1" {
+			t.Errorf("%s: %v", where, got)
+		}
+		if err := p.sched.lastEnd(); err != nil {
+			t.Errorf("%s: the route ended with %v", where, err)
+		}
+	}
+}
+
 // A model of another kind is refused with where it is asked.
 func TestWrongKinds(t *testing.T) {
 	p := newKinds(t, nil)

@@ -41,8 +41,8 @@ func TestEveryReasonInBothShapes(t *testing.T) {
 	for _, why := range scheduler.Reasons() {
 		line(string(why), refuse(why, "why"))
 	}
-	line("context, with figures", tooLong(200, 100))
-	line("context, of prompt and answer", tooLong(90, 100))
+	line("context, with figures", (&request{}).tooLong(200, 100))
+	line("context, of prompt and answer", (&request{}).tooLong(90, 100))
 	no := refuse(scheduler.QuotaExceeded, "why")
 	no.retry = scheduler.RetryNever
 	line("a quota that never comes back", no)

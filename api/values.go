@@ -255,8 +255,8 @@ func isInput(v []byte) string {
 
 func isIDs(v []byte) string {
 	var list []int32
-	if json.Unmarshal(v, &list) != nil {
-		return "it must be a list of token ids"
+	if json.Unmarshal(v, &list) != nil || slices.ContainsFunc(list, func(id int32) bool { return id < 0 }) {
+		return "it must be a list of token ids, whole numbers from 0 on"
 	}
 	return ""
 }

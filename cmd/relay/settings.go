@@ -41,6 +41,7 @@ type settings struct {
 	p2pListen []string // Empty: the remembered port, or the next free one.
 	engineBin string
 	apiKey    string
+	tls       string
 	slots     int
 	debug     bool
 	// How much models may take of the disk before that is warned of, in bytes.
@@ -68,16 +69,23 @@ type remembered struct {
 	Deadlines deadlines `json:"deadlines,omitzero"`
 }
 
-// known are the variables of this release and those reserved for later ones.
-var known = []string{"RELAY_STATE_DIR", "RELAY_MODELS_DIR", "RELAY_LISTEN", "RELAY_P2P_LISTEN", "RELAY_LLAMA_BIN", "RELAY_LEND_MB",
-	"RELAY_VRAM_RESERVE_MB", "RELAY_PARALLEL_SLOTS", "RELAY_PIPELINE_DEPTH", "RELAY_API_KEY", "RELAY_V1_RATE_LIMIT",
-	"RELAY_ADVERTISE_LAN", "RELAY_CACHE_MAX", "RELAY_MODELS_MAX", "RELAY_SANDBOX", "RELAY_BUSY_IGNORE_MB", "RELAY_TLS", "RELAY_DEBUG", "RELAY_DEADLINES"}
+// known are the variables of this release, reserved those that are kept for later ones.
+var (
+	known = []string{"RELAY_STATE_DIR", "RELAY_MODELS_DIR", "RELAY_LISTEN", "RELAY_P2P_LISTEN", "RELAY_LLAMA_BIN", "RELAY_LEND_MB",
+		"RELAY_VRAM_RESERVE_MB", "RELAY_PARALLEL_SLOTS", "RELAY_API_KEY", "RELAY_CACHE_MAX", "RELAY_MODELS_MAX", "RELAY_SANDBOX",
+		"RELAY_BUSY_IGNORE_MB", "RELAY_TLS", "RELAY_DEBUG", "RELAY_DEADLINES"}
+	reserved = []string{"RELAY_PIPELINE_DEPTH", "RELAY_V1_RATE_LIMIT", "RELAY_ADVERTISE_LAN"}
+)
 
-// warnUnknown names variables that look like settings and are none.
-func warnUnknown(environ []string, w io.Writer) {
+// warnUnused names variables that look like settings and change nothing.
+func warnUnused(environ []string, w io.Writer) {
 	for _, entry := range environ {
-		if name, _, _ := strings.Cut(entry, "="); strings.HasPrefix(name, "RELAY_") && !slices.Contains(known, name) {
+		switch name, value, _ := strings.Cut(entry, "="); {
+		case !strings.HasPrefix(name, "RELAY_") || slices.Contains(known, name):
+		case !slices.Contains(reserved, name):
 			fmt.Fprintf(w, "relay: warning: %s is not a setting of relay\n", name)
+		case value != "":
+			fmt.Fprintf(w, "relay: warning: %s has no effect in this version\n", name)
 		}
 	}
 }
@@ -112,6 +120,7 @@ func (s *settings) fromEnvironment() error {
 	if s.stateDir, err = stateDir(); err != nil {
 		return err
 	}
+	s.tls = os.Getenv("RELAY_TLS")
 	s.modelsDir = os.Getenv("RELAY_MODELS_DIR")
 	s.engineBin = os.Getenv("RELAY_LLAMA_BIN")
 	s.apiKey = strings.TrimRight(os.Getenv("RELAY_API_KEY"), "\r\n") // As a file of its own has it.
@@ -243,6 +252,8 @@ func (s *settings) validate() error {
 		}
 	}
 	switch {
+	case s.tls != "" && s.tls != "off": // Whoever asks for TLS must not get a door without it.
+		return &usageError{fmt.Sprintf("RELAY_TLS=%s: this version speaks plain HTTP only; unset it, and put a proxy with TLS before the door where the network is not trusted", s.tls)}
 	case s.Lend != "" && s.Lend != "auto" && s.Lend != "none":
 		return &usageError{fmt.Sprintf("--lend %s: it takes auto or none", s.Lend)}
 	case s.LendMB > maxMB || s.ReserveMB > maxMB:

@@ -230,3 +230,25 @@ func TestKeyOfTheEnvironment(t *testing.T) {
 		}
 	}
 }
+
+// TestSettingsWithoutEffect: they are warned of, and who asks for TLS gets no door that has
+// none.
+func TestSettingsWithoutEffect(t *testing.T) {
+	var w strings.Builder
+	warnUnused([]string{"HOME=/", "RELAY_LISTEN=x", "RELAY_TLS=off", "RELAY_V1_RATE_LIMIT=5", "RELAY_ADVERTISE_LAN=", "RELAY_LISTTEN=y"}, &w)
+	if want := "relay: warning: RELAY_V1_RATE_LIMIT has no effect in this version\nrelay: warning: RELAY_LISTTEN is not a setting of relay\n"; w.String() != want {
+		t.Errorf("%q, want %q", w.String(), want)
+	}
+	t.Setenv("RELAY_STATE_DIR", t.TempDir())
+	for value, refused := range map[string]bool{"": false, "off": false, "on": true, "auto": true, "/etc/cert.pem": true} {
+		t.Setenv("RELAY_TLS", value)
+		s := new(settings)
+		if err := s.fromEnvironment(); err != nil {
+			t.Fatal(err)
+		}
+		err := s.validate()
+		if usage := (*usageError)(nil); errors.As(err, &usage) != refused || refused && !strings.Contains(err.Error(), "plain HTTP") {
+			t.Errorf("RELAY_TLS=%s: %v", value, err)
+		}
+	}
+}

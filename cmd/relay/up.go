@@ -35,7 +35,7 @@ func newUp() *cobra.Command {
 			"remembered --lend none or --lend-mb; of the others what is said anew counts.",
 		Args: exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			warnUnknown(os.Environ(), cmd.ErrOrStderr())
+			warnUnused(os.Environ(), cmd.ErrOrStderr())
 			if err := checkLendFlags(cmd); err != nil {
 				return err
 			}
