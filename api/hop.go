@@ -163,7 +163,6 @@ func (d *Door) serveHop(w http.ResponseWriter, r *http.Request, c *call, lease s
 	if d.opt.Deadlines.Write > 0 {
 		defer rc.SetWriteDeadline(time.Time{})
 	}
-	rc.Flush() // the entrance sees at once that its request is being worked on
 	chunk := make([]byte, 8<<10)
 	var extended time.Time // when a write was last given its time: not for every event
 	for {
