@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"net/http/httptrace"
 	"net/textproto"
@@ -31,13 +32,14 @@ func (s heldScheduler) Serve(ctx context.Context, uid string) (scheduler.Lease, 
 // TestHopSaysThatItIsThere while the request waits for its turn, and with the answer how
 // long it waited.
 func TestHopSaysThatItIsThere(t *testing.T) {
-	for name, address := range map[string]string{"tcp": "/ip4/127.0.0.1/tcp/0", "quic": "/ip4/127.0.0.1/udp/0/quic-v1"} {
-		t.Run(name, func(t *testing.T) {
+	for _, shared := range []bool{false, true} {
+		t.Run(fmt.Sprintf("shared stream: %v", shared), func(t *testing.T) {
+			const address = "/ip4/127.0.0.1/tcp/0"
 			entrance, all := newMesh(t, []sim.Options{{}}, nil)
 			serving := all[0]
 			turn := make(chan struct{})
 			serving.door.opt.Scheduler = heldScheduler{serving.door.opt.Scheduler, turn}
-			hopOver(t, newHost(t, address), newHost(t, address), entrance, serving)
+			hopOver(t, newHost(t, address), newHost(t, address), entrance, serving, shared)
 
 			const waits = 100 * time.Millisecond
 			said := 0
