@@ -45,6 +45,13 @@ func (a *answer) speak(r reply) {
 	a.says = r
 }
 
+// begun says whether the headers are gone.
+func (a *answer) begun() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.committed
+}
+
 // end stops the comments, waits for one under way, and takes the deadlines off
 // the connection, which may serve more requests.
 func (a *answer) end() {

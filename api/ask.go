@@ -58,13 +58,14 @@ func (d *Door) ask(speak dialect) func(http.ResponseWriter, *http.Request, *call
 		patience := d.patience(r)
 		shown := q.model
 		no = d.attempts(ctx, c, q, m, shown, patience, ans)
-		if fallback, found := d.fallback(c, q, m, no); found {
+		if fallback, found := d.fallback(c, q, m, no); found && !ans.begun() { // Else no header could say so.
 			d.opt.Log.Info("falling back", "request_id", c.id, "model", m.Name, "fallback", fallback.Name, "reason", no.reason)
 			no = d.attempts(ctx, c, q, fallback, fallback.Name, patience, ans)
 		}
 		switch {
 		case no == nil:
 		case ctx.Err() != nil || errors.Is(no, errLost):
+			ans.end()
 			c.gone(ctx)
 		case c.aborted:
 			c.refused(no)

@@ -134,6 +134,9 @@ func (a *attempt) run(ctx context.Context, ans *answer) *refusal {
 	}
 	if q.whole != nil {
 		body, no := a.wholeOf(ctx, k, q)
+		if no != nil && errors.Is(context.Cause(ctx), context.Canceled) {
+			a.reckon(q)
+		}
 		if no == nil {
 			no = a.passWhole(q, body, ans)
 		}
@@ -214,7 +217,7 @@ func (a *attempt) passStream(ctx context.Context, k *clock, resp *http.Response,
 	events := newEventReader(resp.Body, maxEvent)
 	ans.speak(q.reply(c, a.shown))
 	c.hold.drop() // what an attempt before this one kept
-	t := tally{answers: q.answers}
+	t := tally{answers: q.answers, most: max(q.answers, 1) * max(q.prompts, 1)}
 	began := false
 	var ev chunk
 	for {
@@ -268,7 +271,11 @@ func (a *attempt) passStream(ctx context.Context, k *clock, resp *http.Response,
 			c.token = time.Since(c.began)
 		}
 		k.pause()
-		sent, wrong, lost := ans.pass(&ev)
+		var sent bool
+		var wrong, lost error
+		if !q.single || !ev.furtherCall() {
+			sent, wrong, lost = ans.pass(&ev)
+		}
 		switch {
 		case lost != nil:
 			return a.lost(lost)
@@ -286,6 +293,17 @@ func (a *attempt) passStream(ctx context.Context, k *clock, resp *http.Response,
 			k.set("the first token came", a.door.opt.Deadlines.FirstToken)
 		}
 	}
+}
+
+// reckon counts what a client takes that leaves before a whole answer is there, which
+// says nothing until then: a token for every four bytes of its request, as the engine
+// computes on for a while and nobody is to have that for nothing.
+func (a *attempt) reckon(q *request) {
+	if q.kind != kindEmbed && q.kind != kindRerank {
+		return
+	}
+	a.call.prompt = len(q.body) / 4
+	a.call.ticket.Used(a.call.prompt, 0)
 }
 
 // wholeOf asks the replica for an answer that is not streamed, and reads all of it.

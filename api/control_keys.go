@@ -182,23 +182,29 @@ func (c *Control) listKeys() KeyList {
 	return l
 }
 
-// findKey names one key by id, name or a unique prefix of either.
+// findKey names one key by its whole name, its id, or a unique beginning of that.
+// Of a name no part is enough: what is asked for cannot be taken back.
 func (c *Control) findKey(name string) (knownKey, error) {
-	var found []knownKey
+	var exact, begin []knownKey
+	near := ""
 	for _, k := range c.knownKeys() {
 		switch {
-		case k.id == name:
-			return k, nil
-		case name != "" && (strings.HasPrefix(k.Name, name) || strings.HasPrefix(k.id, name)):
-			found = append(found, k)
+		case name == "":
+		case k.id == name, k.Name == name:
+			exact = append(exact, k)
+		case strings.HasPrefix(k.id, name):
+			begin = append(begin, k)
+		case strings.HasPrefix(k.Name, name):
+			near = fmt.Sprintf("; the whole name of a key is wanted, such as %q", k.Name)
 		}
 	}
-	if exact := slices.DeleteFunc(slices.Clone(found), func(k knownKey) bool { return k.Name != name }); len(exact) == 1 {
-		return exact[0], nil
+	found := exact
+	if len(found) == 0 {
+		found = begin
 	}
 	switch len(found) {
 	case 0:
-		return knownKey{}, scheduler.Errorf(scheduler.NotFound, "no key %.80q in this mesh (relay key ls)", name)
+		return knownKey{}, scheduler.Errorf(scheduler.NotFound, "no key %.80q in this mesh (relay key ls)%s", name, near)
 	case 1:
 		return found[0], nil
 	}
@@ -206,7 +212,7 @@ func (c *Control) findKey(name string) (knownKey, error) {
 	for _, k := range found {
 		list = append(list, k.Name+" ("+k.id+")")
 	}
-	return knownKey{}, scheduler.Errorf(scheduler.InvalidRequest, "%q could mean %s: say more of it", name, strings.Join(list, ", "))
+	return knownKey{}, scheduler.Errorf(scheduler.InvalidRequest, "%q could mean %s: say which by its id", name, strings.Join(list, ", "))
 }
 
 func (c *Control) mayChangeKeys() error {
@@ -344,9 +350,14 @@ func (c *Control) defaultKey() (DefaultKey, error) {
 		}
 		return DefaultKey{}, scheduler.Errorf(scheduler.NotFound, "this mesh has no default key: it was founded with RELAY_API_KEY set, or the key was taken back; an admin makes one with relay key add %s", keys.DefaultName)
 	}
-	k := known[0]
+	secret, made := c.Keys.DefaultSecret()
+	of := 0 // Two sides of a cut may have made one each.
+	if made {
+		of = max(0, slices.IndexFunc(known, func(k knownKey) bool { return slices.Equal(keys.Hash(secret), k.Hash) }))
+	}
+	k := known[of]
 	d := DefaultKey{KeyShown: k.shown(c.Keys.Sum(k.id), time.Now()), Environment: c.Keys.Local()}
-	if secret, made := c.Keys.DefaultSecret(); made && slices.Equal(keys.Hash(secret), k.Hash) {
+	if made && slices.Equal(keys.Hash(secret), k.Hash) {
 		d.Secret = secret
 	} else {
 		d.KeptOn = k.author

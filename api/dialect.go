@@ -1,6 +1,9 @@
 package api
 
-import "net/http"
+import (
+	"bytes"
+	"net/http"
+)
 
 // dialect is what clients of one route speak. It turns a request's body into what an
 // engine is asked; header is the client's. The body is not changed and stays as it is
@@ -38,6 +41,9 @@ type request struct {
 	// counts as 1. progress says that the client wants to see how far its prompt is.
 	answers, prompts int
 	progress         bool
+	// single says that the client wants one tool call at most in each answer; the engine
+	// does not keep every model to that.
+	single bool
 
 	// One of these two is set.
 
@@ -86,6 +92,18 @@ type chunk struct {
 func (c *chunk) value(name string) []byte {
 	at := c.out.get(name)
 	return at.of(c.data)
+}
+
+// furtherCall says whether the chunk is a piece of a tool call after the first one.
+func (c *chunk) furtherCall() bool {
+	choices := c.value("choices")
+	// Within a JSON value no string can hold these bytes: its quotes are escaped.
+	at := bytes.Index(choices, []byte(`"tool_calls":`))
+	if at < 0 {
+		return false
+	}
+	nth, ok := numberAt(choices[at:], `"index":`)
+	return ok && nth > 0
 }
 
 // usage is what an answer took, in tokens.

@@ -28,6 +28,7 @@ func chatDialect(_ http.Header, body []byte) (*request, *refusal) {
 	if no := q.chooseTools(); no != nil {
 		return nil, no
 	}
+	q.formatJSON()
 	logprobs := string(q.value("logprobs")) == "true"
 	top, _ := whole(q.value("top_logprobs"))
 	switch {
@@ -107,6 +108,25 @@ func (q *request) streamed() {
 	q.set("stream_options", `{"include_usage":true}`)
 	q.set("timings_per_token", "true")
 	q.set("return_progress", "true")
+}
+
+// formatJSON has an answer that must be JSON be an object, where the client does not say
+// more of it: the engine holds a model to nothing without a schema, or with an empty one.
+func (q *request) formatJSON() {
+	var f struct {
+		Type       string         `json:"type"`
+		Schema     map[string]any `json:"schema"`
+		JSONSchema struct {
+			Schema map[string]any `json:"schema"`
+		} `json:"json_schema"`
+	}
+	v := q.value("response_format")
+	if v == nil || json.Unmarshal(v, &f) != nil {
+		return
+	}
+	if f.Type == "json_object" && len(f.Schema) == 0 || f.Type == "json_schema" && len(f.JSONSchema.Schema) == 0 {
+		q.set("response_format", `{"type":"json_object","schema":{"type":"object"}}`)
+	}
 }
 
 // chooseTools puts a choice of tools into the engine's words: it knows none, auto and

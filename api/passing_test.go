@@ -42,6 +42,22 @@ func TestPassing(t *testing.T) {
 	}
 }
 
+func TestFurtherCalls(t *testing.T) {
+	for in, want := range map[string]bool{
+		`{"choices":[{"index":1,"delta":{"tool_calls":[{"index":0,"id":"a"}]}}]}`: false, `{"choices":[{"index":0,"delta":{"tool_calls":[{"index":1,"id":"a"}]}}]}`: true,
+		`{"choices":[{"delta":{"tool_calls":[{"function":{"arguments":"\"index\":1"},"index":2}]},"index":0}]}`: true,
+		`{"choices":[{"index":3,"delta":{"content":"\"tool_calls\":[{\"index\":1"}}]}`:                          false, `{"choices":[]}`: false, `{}`: false,
+	} {
+		ev := chunk{data: []byte(in)}
+		if err := outlineInto(&ev.out, ev.data); err != nil {
+			t.Fatal(err)
+		}
+		if got := ev.furtherCall(); got != want {
+			t.Errorf("%s: %v", in, got)
+		}
+	}
+}
+
 // The tokens are those of all answers, and a prompt's count once.
 func TestTally(t *testing.T) {
 	const finish = `"choices":[{"index":%,"finish_reason":"stop"}],`

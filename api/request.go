@@ -60,7 +60,7 @@ func notJSON(err error) *refusal {
 	return invalid("", "the body is not JSON")
 }
 
-// readParts refuses what no engine reads of messages.
+// readParts takes what counts of messages, and refuses what no engine reads.
 func (q *request) readParts(p parts) *refusal {
 	switch {
 	case p.old == "audio":
@@ -75,6 +75,7 @@ func (q *request) readParts(p parts) *refusal {
 		return invalid("messages", "a message has a part of the type %q; there is: text, image_url, input_audio, refusal", clip(p.strange, 40))
 	}
 	q.images, q.edits = p.images, append(q.edits, p.refusals...)
+	q.single = string(q.value("parallel_tool_calls")) == "false"
 	return nil
 }
 
@@ -87,6 +88,7 @@ func translated(body []byte) (*request, *refusal) {
 		return nil, refuse(scheduler.Internal, "relay itself failed to put this request into the engine's words")
 	}
 	q := &request{path: pathChat, kind: kindChat, body: body, members: out.members, model: unquote(at.of(body))}
+	q.formatJSON()
 	return q, q.readParts(out.parts)
 }
 

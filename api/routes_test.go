@@ -454,9 +454,10 @@ func TestUsageOfClientsThatLeave(t *testing.T) {
 }
 
 // What the engine waits with before its answer is not there for an embedding: the client
-// that leaves frees it all the same.
+// that leaves frees it all the same, and what it used is reckoned.
 func TestClientLeavesAnEmbedding(t *testing.T) {
-	p := newKinds(t, nil)
+	g := &gate{told: make(chan [2]int, 1)}
+	p := newKinds(t, func(o *DoorOptions) { o.Quota = g })
 	asked, closed := make(chan struct{}), make(chan time.Time, 1)
 	p.client = roundTripFunc(func(r *http.Request) (*http.Response, error) {
 		close(asked)
@@ -473,5 +474,8 @@ func TestClientLeavesAnEmbedding(t *testing.T) {
 	leave()
 	if took := (<-closed).Sub(began); took > 100*time.Millisecond {
 		t.Errorf("the engine's request was closed after %v", took)
+	}
+	if used := <-g.told; used != [2]int{len(`{"model":"vectors","input":"a"}`) / 4, 0} {
+		t.Errorf("used %v", used)
 	}
 }

@@ -1,13 +1,18 @@
 package api
 
-import "bytes"
+import (
+	"bytes"
+	"cmp"
+)
 
 // tally counts the tokens of a request as the engine tells them, event by event.
 type tally struct {
 	// answers is how many answers each prompt gets; they share the prompt's tokens.
 	answers int
-	each    []counts
-	last    int // the answer that was spoken of last
+	// most is how many answers there are in all; 0 is not known.
+	most int
+	each []counts
+	last int // the answer that was spoken of last
 }
 
 // counts are the tokens of one answer.
@@ -19,7 +24,7 @@ const maxAnswers = 4096
 // note takes what an event tells of its answer, and says whether that is anything.
 func (t *tally) note(c *chunk) bool {
 	// Within a JSON value no string can hold these bytes: its quotes are escaped.
-	if n, ok := numberAt(c.value("choices"), `"index":`); ok && n < maxAnswers {
+	if n, ok := numberAt(c.value("choices"), `"index":`); ok && n < min(maxAnswers, cmp.Or(t.most, maxAnswers)) {
 		t.last = n
 	}
 	for len(t.each) <= t.last {

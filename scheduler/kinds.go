@@ -401,7 +401,7 @@ const (
 // checkEnv are the allow-lists of the engine's arguments and environment.
 func Kinds(checkArgs, checkEnv func([]string) error) []record.Kind {
 	return []record.Kind{
-		{Name: KindModel, Rule: record.Shared, Check: checked(checkUID, func(m Model) error { return m.check(checkArgs, checkEnv) })},
+		{Name: KindModel, Rule: record.Shared, Final: true, Check: checked(checkUID, func(m Model) error { return m.check(checkArgs, checkEnv) })},
 		{Name: KindAdvert, Rule: record.Owned, Owner: record.OwnerIsID, Check: checked(anyID, Advert.check)},
 		{Name: KindHolding, Rule: record.Owned, Owner: record.OwnerIsFirst, Check: checked(anyID, Holding.check)},
 		{Name: KindReplica, Rule: record.Owned, Owner: record.OwnerIsFirst, Check: checked(checkPairUID, Replica.check)},

@@ -130,8 +130,10 @@ test('calls tools, several at a time', patience, async () => {
 });
 
 test('calls one tool where one is asked for', patience, async () => {
-  const one = await client.chat.completions.create({ model: 'chat', tools: [weather], parallel_tool_calls: false, messages: [{ role: 'user', content: 'What is the weather in Rome and Oslo?' }] });
+  const ask = { model: 'chat', tools: [weather], parallel_tool_calls: false, messages: [{ role: 'user', content: 'What is the weather in Rome and Oslo?' }] };
+  const one = await client.chat.completions.create(ask);
   assert.equal(one.choices[0].message.tool_calls.length, 1);
+  assert.deepEqual((await client.chat.completions.stream(ask).finalChatCompletion()).choices[0].message.tool_calls.map((c) => JSON.parse(c.function.arguments)), [{ place: 'Rome' }]);
 });
 
 test('runs tools by its helper', patience, async () => {
@@ -209,6 +211,9 @@ test('responds', patience, async () => {
   assert.equal(whole.incomplete_details.reason, 'max_output_tokens');
   assert.ok(whole.output_text.length > 0);
   assert.equal(whole.usage.output_tokens, 16);
+
+  const counted = await client.responses.inputTokens.count({ model: 'chat', input: 'Say something.' });
+  assert.equal(counted.input_tokens, whole.usage.input_tokens);
 
   let number = -1, types = [];
   for await (const event of await client.responses.create({ model: 'chat', input: 'Say something.', max_output_tokens: 16, stream: true })) {

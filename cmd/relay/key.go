@@ -160,7 +160,7 @@ func newKeyRemove() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "rm KEY", Short: "Take a key back for ever",
 		Long: "Take a key back for ever: within two seconds no door opens to it. Requests that are under way\nmay finish. Only an admin's machine may do this.",
-		Args: exactly(1, "the name or id of a key"),
+		Args: exactly(1, "the whole name of a key, or its id"),
 	}
 	asJSON := jsonFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -187,7 +187,7 @@ func newKeyRotate() *cobra.Command {
 		Long: "Give a key another secret, which is shown once. The key stays what it is, with its limits and\n" +
 			"what it has used. With --overlap the secret that it had is good for a while more, for clients\nto be changed; without, it is out at once, and so is one from an earlier rotation in any case.\n" +
 			"Only an admin's machine may do this.",
-		Args: exactly(1, "the name or id of a key"),
+		Args: exactly(1, "the whole name of a key, or its id"),
 	}
 	asJSON := jsonFlag(cmd)
 	cmd.Flags().DurationVar(&overlap, "overlap", 0, "for how long the secret that it had is good, such as 1h")

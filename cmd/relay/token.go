@@ -9,7 +9,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"relay/api"
-	"relay/p2p/keys"
 )
 
 func newToken() *cobra.Command {
@@ -26,14 +25,18 @@ func newToken() *cobra.Command {
 		if !*ofAPI {
 			return &usageError{"relay token wants --api"}
 		}
-		if *rotate {
-			if _, err := ask[api.KeyMade](cmd.Context(), http.MethodPost, "/v0/keys/rotate", api.RotateKeyRequest{Name: keys.DefaultName}); err != nil {
-				return err
-			}
-		}
 		d, err := ask[api.DefaultKey](cmd.Context(), http.MethodGet, "/v0/keys/default", nil)
 		if err != nil {
 			return err
+		}
+		if *rotate {
+			made, err := ask[api.KeyMade](cmd.Context(), http.MethodPost, "/v0/keys/rotate", api.RotateKeyRequest{Name: d.ID})
+			if err != nil {
+				return err
+			}
+			// From the answer, as it may be kept nowhere.
+			d = api.DefaultKey{KeyShown: made.KeyShown, Secret: made.Secret, Environment: d.Environment}
+			defer warn(cmd.ErrOrStderr(), made.Warnings)
 		}
 		if *asJSON {
 			return printJSON(cmd.OutOrStdout(), d)

@@ -126,7 +126,7 @@ func (k Key) grant(id string) Grant {
 
 // RecordKind registers the kind.
 func RecordKind() record.Kind {
-	return record.Kind{Name: Kind, Rule: record.Shared, Check: func(r record.Record) error {
+	return record.Kind{Name: Kind, Rule: record.Shared, Final: true, Check: func(r record.Record) error {
 		var k Key
 		if err := record.Unmarshal(r.Payload, &k); err != nil {
 			return err

@@ -314,3 +314,49 @@ func FuzzKey(f *testing.F) {
 		}
 	})
 }
+
+// TestAKeyThatWasTakenBackStaysSo, however often an admin who had not heard of that
+// gave it another secret.
+func TestAKeyThatWasTakenBackStaysSo(t *testing.T) {
+	a, b := newTable(t), newTable(t)
+	secret, id := put(t, a, Key{Name: "ci"})
+	meet := func() {
+		for from, to := range map[*record.Table]*record.Table{a: b, b: a} {
+			for _, s := range from.All() {
+				if _, err := to.Offer(s); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+	meet()
+	if _, err := a.DeleteShared(Kind, id); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		write(t, b, id, Key{Name: "ci", Hash: Hash(secret)})
+	}
+	meet()
+	for _, table := range []*record.Table{a, b} {
+		if _, err := NewRing(table, "").Check(secret); err != ErrUnknown {
+			t.Errorf("a key that was taken back for ever: %v", err)
+		}
+	}
+}
+
+// TestAWrongKeyCostsNoListing: what a door asks about a made-up key takes no memory,
+// however many keys there are.
+func TestAWrongKeyCostsNoListing(t *testing.T) {
+	table := newTable(t)
+	for range 200 {
+		add(t, table)
+	}
+	ring := NewRing(table, "")
+	if n := testing.AllocsPerRun(100, func() {
+		if !ring.Any() {
+			t.Error("there is no key")
+		}
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}

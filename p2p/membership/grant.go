@@ -164,7 +164,7 @@ func Kinds(mesh MeshID, admit func(record.Record) record.Verdict) []record.Kind 
 			Check: func(r record.Record) error { return checkGrant(mesh, r) }},
 		{Name: KindAdmission, Rule: record.Owned, Owner: record.OwnerIsFirst, Check: checkAdmission},
 		{Name: KindErased, Rule: record.Owned, Owner: record.OwnerIsFirst, Check: checkErased},
-		{Name: KindInvite, Rule: record.Shared, Check: checkIssue},
+		{Name: KindInvite, Rule: record.Shared, Final: true, Check: checkIssue},
 		{Name: KindMesh, Rule: record.Shared, Check: checkSettings},
 	}
 }

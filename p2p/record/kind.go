@@ -56,6 +56,10 @@ type Kind struct {
 	// table's bounds on top of these, shared by authors as the rest is. It is for
 	// what takes rights away, which must get in however full the table is.
 	Reserved bool
+	// Final says, of a shared kind, that a deletion is for ever: nobody writes a
+	// deleted key again, and who rewrites it cut off from the one that deletes it
+	// does not bring it back.
+	Final bool
 }
 
 // Verdict is the answer to whether an author may write a record.

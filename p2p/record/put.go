@@ -5,8 +5,13 @@ import (
 	"slices"
 )
 
-// maxStep is how far an epoch written here may lie above the one that is kept.
-const maxStep = 1 << 16
+const (
+	// maxStep is how far an epoch written here may lie above the one that is kept.
+	maxStep = 1 << 16
+	// finalStep is how far the version of a deletion that is for ever lies above the
+	// one that is kept: so often nobody writes a key on the other side of a cut.
+	finalStep = 1 << 20
+)
 
 // PutOwned writes a record of an owned kind under this peer's next version. Like
 // all writers it returns after the record is stored and visible, and published.
@@ -23,15 +28,20 @@ func (t *Table) DeleteOwned(kind, id string) (Signed, error) {
 }
 
 // PutShared writes a record of a shared kind under one more than the highest
-// version known for the key. It brings a deleted key back.
+// version known for the key. It brings a deleted key back; of a kind whose
+// deletions are final it is ErrNotFound.
 func (t *Table) PutShared(kind, id string, payload []byte) (Signed, error) {
-	return t.put(Shared, kind, id, live(payload), nextShared)
+	says := live(payload)
+	if t.kinds[kind].Final {
+		says = unlessDeleted(says)
+	}
+	return t.put(Shared, kind, id, says, nextShared)
 }
 
 // DeleteShared marks the key of a shared kind as deleted; ErrNotFound where it
 // is not live.
 func (t *Table) DeleteShared(kind, id string) (Signed, error) {
-	return t.put(Shared, kind, id, deleted, nextShared)
+	return t.put(Shared, kind, id, deleted, t.nextDeletion(kind))
 }
 
 // PutPlacement writes the placement of a model under a version that its leader
@@ -62,6 +72,16 @@ type content struct {
 func live(payload []byte) func(*Signed) (content, error) {
 	c := content{payload: slices.Clone(payload)}
 	return func(*Signed) (content, error) { return c, nil }
+}
+
+// unlessDeleted is what says says, of a key that is not deleted.
+func unlessDeleted(says func(*Signed) (content, error)) func(*Signed) (content, error) {
+	return func(kept *Signed) (content, error) {
+		if kept != nil && kept.Deleted {
+			return content{}, ErrNotFound
+		}
+		return says(kept)
+	}
 }
 
 // deleted is the content of the record that deletes the kept one.
@@ -153,4 +173,18 @@ func nextShared(kept *Signed) (Version, error) {
 		return Version{}, ErrExhausted
 	}
 	return Version{kept.Version[0] + 1, 0, 0}, nil
+}
+
+// nextDeletion is nextShared for a record that deletes a key.
+func (t *Table) nextDeletion(kind string) func(*Signed) (Version, error) {
+	if !t.kinds[kind].Final {
+		return nextShared
+	}
+	return func(kept *Signed) (Version, error) {
+		v, err := nextShared(kept)
+		if err == nil && !kept.Deleted {
+			v[0] = min(kept.Version[0]+finalStep, MaxCount-1)
+		}
+		return v, err
+	}
 }

@@ -41,6 +41,11 @@ func counted(tab *record.Table) error {
 			return fmt.Errorf("%s has %+v of what is reserved, %+v is counted", name, reserved[string(idOf(name))], got)
 		}
 	}
+	for _, kind := range []string{"note", "judgement"} {
+		if n := len(tab.List(kind)); tab.Live(kind) != n {
+			return fmt.Errorf("%d live records of %s are counted, there are %d", tab.Live(kind), kind, n)
+		}
+	}
 	if sum.Records != tab.Len() || sum.Bytes != tab.Bytes() {
 		return fmt.Errorf("%+v are there, %d and %d are counted", sum, tab.Len(), tab.Bytes())
 	}

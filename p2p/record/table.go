@@ -78,6 +78,8 @@ func (o Options) Validate() error {
 			return fmt.Errorf("record: Options.Kinds: %q is there twice", k.Name)
 		case k.Rule < Owned || k.Rule > Placement:
 			return fmt.Errorf("record: Options.Kinds: %q has no rule", k.Name)
+		case k.Final && k.Rule != Shared:
+			return fmt.Errorf("record: Options.Kinds: %q cannot be final under the rule %q", k.Name, k.Rule.String())
 		case k.Rule == Owned && k.Owner == nil:
 			return fmt.Errorf("record: Options.Kinds: %q has no Owner", k.Name)
 		}
@@ -132,6 +134,7 @@ type Table struct {
 	reading  sync.RWMutex
 	records  map[string]*Signed   // by key
 	byKind   map[string][]*Signed // sorted by id
+	live     map[string]int       // per kind, records that are not deleted
 	buckets  [bucketCount]bucket
 	shares   map[claim]*share
 	sums     map[bool]Share    // of all records, by whether their kind is reserved
@@ -169,6 +172,7 @@ func NewTable(o Options) (*Table, error) {
 		foreign:    make(map[string]bool),
 		records:    make(map[string]*Signed),
 		byKind:     make(map[string][]*Signed),
+		live:       make(map[string]int),
 		changes:    make(map[string]uint64),
 		watchers:   make(map[chan struct{}]struct{}),
 	}
@@ -298,6 +302,13 @@ func (t *Table) List(kind string) []Signed {
 	return live
 }
 
+// Live is how many records List would return.
+func (t *Table) Live(kind string) int {
+	t.reading.RLock()
+	defer t.reading.RUnlock()
+	return t.live[kind]
+}
+
 // All returns every record, deleted ones and unknown kinds too, sorted by key.
 func (t *Table) All() []Signed {
 	t.reading.RLock()
@@ -381,14 +392,23 @@ func (t *Table) install(s *Signed) {
 	at, found := slices.BinarySearchFunc(ids, s.ID, func(s *Signed, id string) int { return strings.Compare(s.ID, id) })
 	if found {
 		ids[at] = s
+		t.count(t.records[key], -1)
 		t.take(t.records[key])
 	} else {
 		t.byKind[s.Kind] = slices.Insert(ids, at, s)
 	}
 	t.records[key] = s
+	t.count(s, 1)
 	t.give(s)
 	t.changes[s.Kind]++
 	t.buckets[bucketOf(key)].put(key, s)
+}
+
+// count adds a record to those that are live, or takes it away.
+func (t *Table) count(s *Signed, n int) {
+	if !s.Deleted {
+		t.live[s.Kind] += n
+	}
 }
 
 // cost is the memory that a record takes: its bytes twice, as they came and

@@ -21,14 +21,17 @@ func TestOptionsNameTheFault(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, spoil := range map[string]func(*record.Options){
-		"storage":         func(o *record.Options) { o.Storage = nil },
-		"key":             func(o *record.Options) { o.Key = nil },
-		"rights":          func(o *record.Options) { o.Rights = nil },
-		"limits":          func(o *record.Options) { o.MaxBytes = -1 },
-		"kind's name":     func(o *record.Options) { o.Kinds = []record.Kind{{Name: "N", Rule: record.Shared}} },
-		"kind twice":      func(o *record.Options) { o.Kinds = append(o.Kinds, o.Kinds[0]) },
-		"kind's rule":     func(o *record.Options) { o.Kinds = []record.Kind{{Name: "n"}} },
-		"foreign kind":    func(o *record.Options) { o.Kinds = []record.Kind{{Name: "n", Rule: record.Foreign}} },
+		"storage":      func(o *record.Options) { o.Storage = nil },
+		"key":          func(o *record.Options) { o.Key = nil },
+		"rights":       func(o *record.Options) { o.Rights = nil },
+		"limits":       func(o *record.Options) { o.MaxBytes = -1 },
+		"kind's name":  func(o *record.Options) { o.Kinds = []record.Kind{{Name: "N", Rule: record.Shared}} },
+		"kind twice":   func(o *record.Options) { o.Kinds = append(o.Kinds, o.Kinds[0]) },
+		"kind's rule":  func(o *record.Options) { o.Kinds = []record.Kind{{Name: "n"}} },
+		"foreign kind": func(o *record.Options) { o.Kinds = []record.Kind{{Name: "n", Rule: record.Foreign}} },
+		"final, owned": func(o *record.Options) {
+			o.Kinds = []record.Kind{{Name: "n", Rule: record.Owned, Owner: owner, Final: true}}
+		},
 		"kind's owner":    func(o *record.Options) { o.Kinds = []record.Kind{{Name: "n", Rule: record.Owned}} },
 		"second placings": func(o *record.Options) { o.Kinds = append(o.Kinds, record.Kind{Name: "p", Rule: record.Placement}) },
 	} {

@@ -9,6 +9,10 @@ package record
 //   - ErrExhausted: s has the highest version there is. Nothing can replace it;
 //     its key comes free when s is taken away (Void).
 func (t *Table) TakeOver(s Signed, asDeleted bool) (Signed, error) {
+	next := nextShared
+	if s.Deleted || asDeleted {
+		next = t.nextDeletion(s.Kind)
+	}
 	return t.put(Shared, s.Kind, s.ID, func(kept *Signed) (content, error) {
 		switch {
 		case kept == nil:
@@ -17,5 +21,5 @@ func (t *Table) TakeOver(s Signed, asDeleted bool) (Signed, error) {
 			return content{}, ErrSuperseded
 		}
 		return content{kept.Deleted || asDeleted, kept.Payload}, nil
-	}, nextShared)
+	}, next)
 }

@@ -56,6 +56,7 @@ func (t *Table) uninstall(s *Signed) {
 	ids := t.byKind[s.Kind]
 	at, _ := slices.BinarySearchFunc(ids, s.ID, func(s *Signed, id string) int { return strings.Compare(s.ID, id) })
 	t.byKind[s.Kind] = slices.Delete(ids, at, at+1)
+	t.count(s, -1)
 	t.take(s)
 	t.changes[s.Kind]++
 	b := &t.buckets[bucketOf(key)]
