@@ -32,7 +32,7 @@ func BenchmarkDoor(b *testing.B) {
 			// The same hop as it is in a mesh, over libp2p on TCP.
 			const address = "/ip4/127.0.0.1/tcp/0"
 			inMesh, serving := newMesh(b, []sim.Options{{}}, nil)
-			hopOver(b, newHost(b, address), newHost(b, address), inMesh, serving[0])
+			hopOver(b, newHost(b, address), newHost(b, address), inMesh, serving[0], false)
 			urls := []string{"http://" + here.engine.Addr().String(), here.url, entrance.url, inMesh.url}
 			client := &http.Transport{}
 			defer client.CloseIdleConnections()

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"relay/scheduler"
@@ -16,6 +17,49 @@ import (
 // headerQueue says, on a hop's answer, for how many milliseconds the request
 // waited at the peer that answers before it was handed to the engine or refused.
 const headerQueue = "X-Relay-Queue-Ms"
+
+// waitedHere puts it there.
+func (c *call) waitedHere(h http.Header) {
+	h.Set(headerQueue, strconv.FormatFloat(ms(c.routed), 'f', -1, 64))
+}
+
+const (
+	// signAfter is after how long without an answer the entrance is told that somebody
+	// is there: how long the engine may take is another question, with another deadline.
+	signAfter = 500 * time.Millisecond
+	// quickBody is how large a body may be, in bytes, that is there soon. For a larger
+	// one the entrance is told before it is read.
+	quickBody = 64 << 10
+)
+
+// sign tells the entrance, once, that this peer is there.
+type sign struct {
+	mu    sync.Mutex
+	over  bool
+	timer *time.Timer
+}
+
+// newSign begins the time after which w gets an interim 102. Nobody may touch w until
+// stop.
+func newSign(w http.ResponseWriter) *sign {
+	s := &sign{}
+	s.timer = time.AfterFunc(signAfter, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if !s.over {
+			w.WriteHeader(http.StatusProcessing)
+		}
+	})
+	return s
+}
+
+// stop waits for a sign that is under way. It may be called twice.
+func (s *sign) stop() {
+	s.timer.Stop()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.over = true
+}
 
 // hopRefusal is how a peer's door tells another's why it does not serve.
 type hopRefusal struct {
@@ -62,8 +106,8 @@ func readHopRefusal(resp *http.Response, who string) *refusal {
 
 // HopHandler serves what other peers' doors forward. It must only be reachable
 // by members: the peer that asks is taken from DoorOptions.HopPeer. What comes
-// here is never forwarded again. A request that is taken is answered at once with
-// an interim 102, before its body is read and before it waits for its turn.
+// here is never forwarded again. A request that is taken is answered with an interim
+// 102 where the answer does not come at once.
 func (d *Door) HopHandler() http.Handler {
 	return d.calls("hop", d.hop)
 }
@@ -97,20 +141,23 @@ func (d *Door) hop(w http.ResponseWriter, r *http.Request, c *call) {
 		return
 	}
 	defer d.hops.leave()
-	// The entrance learns at once that somebody is there: how long the engine may
-	// take is another question, with another deadline.
-	w.WriteHeader(http.StatusProcessing)
+	if r.ContentLength < 0 || r.ContentLength > quickBody {
+		w.WriteHeader(http.StatusProcessing)
+	}
 	buf, no := d.readBody(w, r)
 	defer buf.drop()
 	if no != nil {
 		d.refuseHop(w, c, no)
 		return
 	}
+	s := newSign(w)
+	defer s.stop()
 	began := time.Now()
 	lease, err := d.opt.Scheduler.Serve(r.Context(), uid)
 	c.routed = time.Since(began)
-	w.Header().Set(headerQueue, strconv.FormatFloat(ms(c.routed), 'f', -1, 64))
 	if err != nil {
+		s.stop()
+		c.waitedHere(w.Header())
 		if r.Context().Err() != nil {
 			c.gone(r.Context())
 			return
@@ -120,7 +167,7 @@ func (d *Door) hop(w http.ResponseWriter, r *http.Request, c *call) {
 	}
 	end := errPanicked
 	defer func() { lease.Done(end) }()
-	end = d.serveHop(w, r, c, lease, buf.b)
+	end = d.serveHop(w, s, r, c, lease, buf.b)
 }
 
 // refuseHop answers another door with a refusal.
@@ -132,11 +179,13 @@ func (d *Door) refuseHop(w http.ResponseWriter, c *call, no *refusal) {
 
 // serveHop asks this peer's engine and passes on what it says, byte by byte:
 // the entrance reads it. The error is what the lease ends with.
-func (d *Door) serveHop(w http.ResponseWriter, r *http.Request, c *call, lease scheduler.Lease, body []byte) error {
+func (d *Door) serveHop(w http.ResponseWriter, s *sign, r *http.Request, c *call, lease scheduler.Lease, body []byte) error {
 	ctx := r.Context()
 	out := onward(ctx, r.URL.Path, payload{body}, c.id)
 	out.Close = true
 	resp, err := roundTrip(lease.Client, out)
+	s.stop()
+	c.waitedHere(w.Header())
 	if err != nil {
 		if ctx.Err() != nil {
 			c.gone(ctx)
@@ -163,7 +212,6 @@ func (d *Door) serveHop(w http.ResponseWriter, r *http.Request, c *call, lease s
 	if d.opt.Deadlines.Write > 0 {
 		defer rc.SetWriteDeadline(time.Time{})
 	}
-	rc.Flush() // the entrance sees at once that its request is being worked on
 	chunk := make([]byte, 8<<10)
 	var extended time.Time // when a write was last given its time: not for every event
 	for {

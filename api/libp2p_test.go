@@ -16,7 +16,7 @@ import (
 	"relay/scheduler"
 )
 
-const hopProtocol = "/relay/http/2"
+const hopProtocol = "/relay/http/1"
 
 func newHost(t testing.TB, transport string) host.Host {
 	t.Helper()
@@ -28,16 +28,17 @@ func newHost(t testing.TB, transport string) host.Host {
 	return h
 }
 
-// hopOver makes the one peer reach the other through libp2p.
-func hopOver(t testing.TB, from, to host.Host, entrance, serving *testPeer) {
+// hopOver makes the one peer reach the other through libp2p, by requests that have a
+// stream each, or share one, as p2p does it.
+func hopOver(t testing.TB, from, to host.Host, entrance, serving *testPeer, shared bool) {
 	from.Peerstore().AddAddrs(to.ID(), to.Addrs(), peerstore.PermanentAddrTTL)
 	l, err := gostream.Listen(to, hopProtocol)
 	if err != nil {
 		t.Fatal(err)
 	}
-	// As p2p does it.
 	var protocols http.Protocols
-	protocols.SetUnencryptedHTTP2(true)
+	protocols.SetHTTP1(!shared)
+	protocols.SetUnencryptedHTTP2(shared)
 	server := &http.Server{Handler: serving.door.HopHandler(), Protocols: &protocols, ConnContext: func(ctx context.Context, c net.Conn) context.Context {
 		return context.WithValue(ctx, fromKey{}, c.RemoteAddr().String())
 	}}
@@ -57,14 +58,21 @@ func hopOver(t testing.TB, from, to host.Host, entrance, serving *testPeer) {
 // known. What matters there is that a client's leaving, the end of an engine and
 // the end of a peer get through.
 func TestHopOverLibp2p(t *testing.T) {
-	for name, address := range map[string]string{"tcp": "/ip4/127.0.0.1/tcp/0", "quic": "/ip4/127.0.0.1/udp/0/quic-v1"} {
+	for name, way := range map[string]struct {
+		address string
+		shared  bool
+	}{
+		"tcp": {"/ip4/127.0.0.1/tcp/0", false}, "tcp, shared": {"/ip4/127.0.0.1/tcp/0", true},
+		"quic": {"/ip4/127.0.0.1/udp/0/quic-v1", false}, "quic, shared": {"/ip4/127.0.0.1/udp/0/quic-v1", true},
+	} {
 		t.Run(name, func(t *testing.T) {
+			address := way.address
 			entranceHost := newHost(t, address)
 			setUp := func(engine sim.Options) (entrance, serving *testPeer, servingHost host.Host) {
 				servingHost = newHost(t, address)
 				entrance, all := newMesh(t, []sim.Options{engine}, nil)
 				serving = all[0]
-				hopOver(t, entranceHost, servingHost, entrance, serving)
+				hopOver(t, entranceHost, servingHost, entrance, serving, way.shared)
 				return entrance, serving, servingHost
 			}
 

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptrace"
+	"net/textproto"
 	"net/url"
 	"sync/atomic"
 	"time"
@@ -58,11 +59,15 @@ const freshDial = 2 * time.Second
 
 // roundTrip sends a request on. A kept connection may turn out to be closed at
 // its other end; then, and only then, the request is sent once more, over a
-// fresh one: no byte of an answer has been seen. net/http by itself does so only
-// where it is sure that nothing was read there, which it seldom is for a POST.
+// fresh one: no byte of an answer has been seen, nor the interim one by which a peer
+// says that it is there. net/http by itself does so only where it is sure that nothing
+// was read there, which it seldom is for a POST.
 func roundTrip(rt http.RoundTripper, r *http.Request) (*http.Response, error) {
 	send := func(r *http.Request, got func(kept bool)) (*http.Response, error) {
-		trace := &httptrace.ClientTrace{GotConn: func(c httptrace.GotConnInfo) { got(c.Reused) }}
+		trace := &httptrace.ClientTrace{
+			GotConn:        func(c httptrace.GotConnInfo) { got(c.Reused) },
+			Got1xxResponse: func(int, textproto.MIMEHeader) error { got(false); return nil },
+		}
 		return rt.RoundTrip(r.WithContext(httptrace.WithClientTrace(r.Context(), trace)))
 	}
 	var kept atomic.Bool

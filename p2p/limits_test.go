@@ -61,8 +61,9 @@ func TestManyRequestsBetweenTwoPeers(t *testing.T) {
 			go func() { waiting.Wait(); close(there) }()
 			select {
 			case <-there:
-				if n := streamsOf(attic, ProtocolHTTP); n > 2*requests/requestsPerStream+dialsForRequests {
-					t.Errorf("%d requests take %d streams", requests, n)
+				own, shared := streamsOf(attic, ProtocolHTTP), streamsOf(attic, ProtocolCrowd)
+				if own > ownStreams || shared > 2*requests/requestsPerStream+dialsForCrowd {
+					t.Errorf("%d requests take %d streams of their own, and %d", requests, own, shared)
 				}
 			case err := <-errs:
 				close(release)
@@ -82,7 +83,7 @@ func TestManyRequestsBetweenTwoPeers(t *testing.T) {
 }
 
 // TestAnswerThatNobodyReads stops where its buffer is full, and holds up no other
-// request between the same peers.
+// request between the same peers, those that share a stream with it either.
 func TestAnswerThatNobodyReads(t *testing.T) {
 	attic := found(t, "attic")
 	var sent atomic.Int64
@@ -114,7 +115,7 @@ func TestAnswerThatNobodyReads(t *testing.T) {
 	defer cancel()
 	ask := func(ctx context.Context, path string) *http.Response {
 		r, _ := http.NewRequestWithContext(ctx, http.MethodGet, "http://replica"+path, nil)
-		response, err := attic.HTTP(den.Self()).RoundTrip(r)
+		response, err := attic.web.to(den.Self(), ProtocolCrowd).RoundTrip(r)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -197,6 +197,7 @@ func (n *Node) assemble(h host.Host) error {
 // before Run.
 func (n *Node) Serve(hop, control http.Handler) {
 	n.web.answer(ProtocolHTTP, hop)
+	n.web.answer(ProtocolCrowd, hop)
 	n.web.answer(ProtocolControl, control)
 }
 

@@ -208,7 +208,7 @@ func TestEveryHandlerIsInTheTable(t *testing.T) {
 			t.Errorf("%s has a handler, but no line in the table of who may open it", id)
 		}
 	}
-	for _, id := range []protocol.ID{ProtocolJoin, ProtocolSync, ProtocolProbe, ProtocolHTTP, ProtocolControl, ProtocolBlocks} {
+	for _, id := range []protocol.ID{ProtocolJoin, ProtocolSync, ProtocolProbe, ProtocolHTTP, ProtocolCrowd, ProtocolControl, ProtocolBlocks} {
 		if !seen[id] {
 			t.Errorf("%s has no handler", id)
 		}

@@ -14,7 +14,9 @@ const (
 	ProtocolSync  protocol.ID = "/relay/sync/1"
 	ProtocolProbe protocol.ID = "/relay/probe/1"
 	// ProtocolHTTP carries requests of clients to the peer that serves them.
-	ProtocolHTTP protocol.ID = "/relay/http/2"
+	ProtocolHTTP protocol.ID = "/relay/http/1"
+	// ProtocolCrowd carries those that are more than streams are good for.
+	ProtocolCrowd protocol.ID = "/relay/http/2"
 	// ProtocolControl carries what peers ask of each other.
 	ProtocolControl protocol.ID = "/relay/ctl/1"
 	// ProtocolBlocks carries long ranges of files, and what a peer has of them.
@@ -62,7 +64,7 @@ func accessTo(mesh membership.MeshID, id protocol.ID) (access, bool) {
 		return access{strangers: true, trusts: everyMember}, true
 	case id == protocolIdentify: // To strangers without addresses and agent.
 		return access{strangers: true, trusts: everyMember}, true
-	case id == protocolIdentifyPush, id == ProtocolSync, id == ProtocolProbe, id == ProtocolHTTP, id == ProtocolControl:
+	case id == protocolIdentifyPush, id == ProtocolSync, id == ProtocolProbe, id == ProtocolHTTP, id == ProtocolCrowd, id == ProtocolControl:
 		return access{trusts: everyMember}, true
 	case strings.HasPrefix(name, "/meshsub/"), strings.HasPrefix(name, "/floodsub/"):
 		return access{trusts: everyMember}, true

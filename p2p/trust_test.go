@@ -118,6 +118,7 @@ func TestWhoMayOpenWhat(t *testing.T) {
 		"/ipfs/id/push/1.0.0":               all,
 		"/relay/sync/1":                     all,
 		"/relay/probe/1":                    all,
+		"/relay/http/1":                     all,
 		"/relay/http/2":                     all,
 		"/relay/ctl/1":                      all,
 		"/relay/blocks/1":                   all[:2],

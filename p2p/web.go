@@ -17,18 +17,9 @@ import (
 )
 
 const (
-	// A stream of ProtocolHTTP carries so many requests at a time, and another one is
-	// opened for more: one request per stream would end at the 256 streams that QUIC
-	// allows one connection.
-	requestsPerStream = 250
-	// dialsForRequests is how many such streams are opened at a time, for a crowd that
-	// finds none.
-	dialsForRequests = 8
-	// requestBuffer is how much of an answer, or of a request, waits here for who is to
-	// read it: then the other side waits, and no other request with it. All requests of
-	// one stream that wait here have requestsBuffer.
-	requestBuffer  = 256 << 10
-	requestsBuffer = 2 << 20
+	// ownStreams is how many requests between two peers have a stream to themselves,
+	// which is the quickest. QUIC allows one connection 256.
+	ownStreams = 128
 	// maxControlStreams and maxBlockStreams leave room for the others below QUIC's 256;
 	// what is more waits its turn.
 	maxControlStreams = 24
@@ -38,11 +29,11 @@ const (
 )
 
 // web is HTTP over streams: plain net/http at both ends, so that cancelling a
-// request at one is seen at the other. Requests of clients go as HTTP/2, the others as
-// HTTP/1.1.
+// request at one is seen at the other.
 type web struct {
 	n        *Node
 	channels map[protocol.ID]*channel
+	crowds   crowds
 }
 
 // channel is HTTP on one protocol.
@@ -55,15 +46,14 @@ type channel struct {
 func newWeb(n *Node) *web {
 	w := &web{n: n, channels: map[protocol.ID]*channel{}}
 	for id, client := range map[protocol.ID]*http.Transport{
-		ProtocolHTTP:    newRequestTransport(w.dial(ProtocolHTTP)),
+		ProtocolHTTP:    newTransport(w.dial(ProtocolHTTP), ownStreams),
+		ProtocolCrowd:   newCrowdTransport(w.dial(ProtocolCrowd)),
 		ProtocolControl: newTransport(w.dial(ProtocolControl), maxControlStreams),
 		ProtocolBlocks:  newBlockTransport(w.dial(ProtocolBlocks)),
 	} {
 		w.channels[id] = &channel{client: client, server: w.newServer()}
 	}
-	requests := w.channels[ProtocolHTTP].server
-	requests.Protocols = onlyHTTP2()
-	requests.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: requestsPerStream, MaxReceiveBufferPerStream: requestBuffer, MaxReceiveBufferPerConnection: requestsBuffer}
+	serveCrowds(w.channels[ProtocolCrowd].server)
 	return w
 }
 
@@ -78,21 +68,6 @@ func newTransport(dial dialStream, most int) *http.Transport {
 		IdleConnTimeout:     idleStreamLife,
 		DisableCompression:  true,
 	}
-}
-
-// newRequestTransport speaks HTTP/2: many requests share a stream.
-func newRequestTransport(dial dialStream) *http.Transport {
-	t := newTransport(dial, dialsForRequests)
-	t.Protocols = onlyHTTP2()
-	t.HTTP2 = &http.HTTP2Config{MaxReceiveBufferPerStream: requestBuffer}
-	return t
-}
-
-// onlyHTTP2 is HTTP/2 from the first byte on: the connection is secure already.
-func onlyHTTP2() *http.Protocols {
-	var p http.Protocols
-	p.SetUnencryptedHTTP2(true)
-	return &p
 }
 
 func (w *web) newServer() *http.Server {
@@ -191,7 +166,7 @@ func (w *web) run(ctx context.Context) error {
 
 // HTTP reaches the hop handler of a member: the request's URL needs a path
 // only. Errors in reaching it wrap ErrPeerGone.
-func (n *Node) HTTP(to peer.ID) http.RoundTripper { return n.web.to(to, ProtocolHTTP) }
+func (n *Node) HTTP(to peer.ID) http.RoundTripper { return requestTripper{n.web, to} }
 
 // Control reaches the control handler of a member in the same way.
 func (n *Node) Control(to peer.ID) http.RoundTripper { return n.web.to(to, ProtocolControl) }

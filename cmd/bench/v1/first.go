@@ -24,11 +24,10 @@ var prompts = []struct {
 }{{"1k", 1 << 10}, {"32k", 32 << 10}}
 
 // firstBytes: the time from a request's beginning to the first byte of the
-// answer's body, streamed. One client asks for an answer that is computed at once;
-// of many, each has an answer that lasts a second. The plain names are for one
-// client and a prompt of 1 KiB.
+// answer's body, streamed. One client asks for answers that are computed at once. The
+// plain names are for a prompt of 1 KiB.
 func firstBytes(ctx context.Context) error {
-	if err := onMesh(ctx, engine{}, func(m *mesh) error {
+	return onMesh(ctx, engine{}, func(m *mesh) error {
 		for _, p := range prompts {
 			if err := m.added(p.name+"_1", func(turn int, list map[*way][]float64) error {
 				for range single { // The ways take turns at every request.
@@ -47,9 +46,11 @@ func firstBytes(ctx context.Context) error {
 			}
 		}
 		return nil
-	}); err != nil {
-		return err
-	}
+	})
+}
+
+// crowds: the same for many clients, each with an answer that lasts a second.
+func crowds(ctx context.Context) error {
 	return onMesh(ctx, engine{decode: decode}, func(m *mesh) error {
 		for _, clients := range []int{16, 256} {
 			for _, p := range prompts {
