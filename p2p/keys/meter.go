@@ -82,6 +82,10 @@ type Meter struct {
 type account struct {
 	Used
 	minute quota.Window
+	// share is what may still be let in here, where sharing others are, until shareEnds.
+	share     quota.Share
+	sharing   int64
+	shareEnds time.Duration
 }
 
 // told is what another peer says that a key has used there.
@@ -156,12 +160,18 @@ func (m *Meter) Admit(g Grant) (Ticket, Standing, error) {
 	m.mark(g.ID)
 	limits := quota.Limits{RequestsPerMinute: int64(g.RequestsPerMinute), TokensPerDay: g.TokensPerDay, Concurrency: int64(g.Concurrency)}
 	use := m.use(g.ID, a, now)
+	if now >= a.shareEnds || a.sharing != use.Entrances {
+		a.share, a.sharing, a.shareEnds = quota.ShareOf(limits, use), use.Entrances, now+quota.Turn
+	}
+	use.Share, use.ShareEnds = a.share, a.shareEnds-now
 	if no := quota.Decide(limits, use); no != nil {
 		a.Refused = count(a.Refused, 1)
 		return nil, standing(limits, use), refused(g, no.Text, no.After)
 	}
 	a.Requests, a.TotalRequests, a.Running = count(a.Requests, 1), count(a.TotalRequests, 1), count(a.Running, 1)
 	a.minute.Add(now, 1)
+	a.share.Requests--
+	a.share.AtOnce--
 	return &ticket{meter: m, key: g.ID}, standing(limits, use), nil
 }
 
@@ -250,6 +260,7 @@ func (t *ticket) Done() {
 	t.done = true
 	a := t.meter.account(t.key)
 	a.Running = max(0, a.Running-1)
+	a.share.AtOnce++
 	t.meter.mark(t.key)
 }
 
