@@ -243,6 +243,9 @@ func (c *Control) addKey(r *http.Request) (KeyMade, error) {
 	if err := c.mayMake(k, now); err != nil {
 		return KeyMade{}, err
 	}
+	if err := c.trueNames(k.Models); err != nil {
+		return KeyMade{}, err
+	}
 	return c.writeKey(knownKey{Key: k, id: id}, secret)
 }
 
@@ -267,6 +270,16 @@ func (c *Control) mayMake(k keys.Key, now time.Time) error {
 		return scheduler.Errorf(scheduler.NameTaken, "%q is the id of another key", k.Name)
 	case len(known) >= keys.MaxKeys:
 		return scheduler.Errorf(scheduler.NoCapacity, "there are %d keys, and no more are possible: take some back first (relay key rm)", len(known))
+	}
+	return nil
+}
+
+// trueNames refuses what means a model and is not its name: a key is for models by name.
+func (c *Control) trueNames(models []string) error {
+	for _, name := range models {
+		if m, err := c.Scheduler.Model(name); err == nil && m.Name != name {
+			return scheduler.Errorf(scheduler.InvalidRequest, "%q is another name of the model %q: keys are for models by their own names, so say --models %s", name, m.Name, m.Name)
+		}
 	}
 	return nil
 }
