@@ -286,7 +286,8 @@ func (c *Control) trueNames(models []string) error {
 
 // writeKey writes a key with a secret that was made now.
 func (c *Control) writeKey(k knownKey, secret string) (KeyMade, error) {
-	payload, err := record.Marshal(k.Key)
+	kept, _ := c.Mesh.Table().Get(keys.Kind, k.id)
+	payload, err := record.MarshalOver(k.Key, kept.Payload)
 	if err != nil {
 		return KeyMade{}, err
 	}

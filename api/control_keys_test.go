@@ -205,3 +205,28 @@ func TestAKeyIsForModelsByName(t *testing.T) {
 		t.Errorf("rotating: %q", no)
 	}
 }
+
+// TestRotatingKeepsWhatIsNotKnown: fields of a newer release stay in the record.
+func TestRotatingKeepsWhatIsNotKnown(t *testing.T) {
+	k, c := newKeyring(t)
+	type newer struct {
+		keys.Key
+		More string `cbor:"99,keyasint"`
+	}
+	payload, err := record.Marshal(newer{keys.Key{Name: "ci", Hash: keys.Hash("x"), Models: []string{"m"}}, "of a newer release"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := k.table.PutShared(keys.Kind, "aaaaaaaa", payload); err != nil {
+		t.Fatal(err)
+	}
+	made, no := askKeys[KeyMade](t, c, http.MethodPost, "/v0/keys/rotate", RotateKeyRequest{Name: "ci"})
+	if no != "" {
+		t.Fatal(no)
+	}
+	rec, _ := k.table.Get(keys.Kind, "aaaaaaaa")
+	var is newer
+	if err := record.Unmarshal(rec.Payload, &is); err != nil || is.More != "of a newer release" || !slices.Equal(is.Hash, keys.Hash(made.Secret)) || is.Models[0] != "m" {
+		t.Errorf("%+v, %v", is, err)
+	}
+}
