@@ -298,7 +298,9 @@ func runsText(m scheduler.ModelState, names map[string]string) string {
 		}
 	}
 	for _, p := range m.Parked {
-		parked = append(parked, names[p.Peer])
+		if name := names[p.Peer]; !slices.Contains(parked, name) { // In several ways, each parked for itself.
+			parked = append(parked, name)
+		}
 	}
 	if len(parts) == 0 && m.Asleep {
 		parts = append(parts, "asleep")
