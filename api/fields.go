@@ -67,9 +67,9 @@ func passed(names ...string) fields {
 // values are the engine's business.
 var sampling = passed("seed", "logit_bias",
 	"top_k", "min_p", "top_n_sigma", "typical_p", "xtc_probability", "xtc_threshold", "dynatemp_range", "dynatemp_exponent",
-	"repeat_penalty", "repeat_last_n", "dry_multiplier", "dry_base", "dry_allowed_length", "dry_penalty_last_n", "dry_sequence_breakers",
+	"repeat_penalty", "dry_multiplier", "dry_base", "dry_allowed_length",
 	"mirostat", "mirostat_tau", "mirostat_eta", "adaptive_target", "adaptive_decay", "samplers", "min_keep",
-	"grammar", "json_schema", "ignore_eos", "cache_prompt", "n_keep", "n_indent", "t_max_predict_ms").with(fields{
+	"json_schema", "ignore_eos", "cache_prompt", "n_keep", "n_indent", "t_max_predict_ms").with(fields{
 	"temperature":       {check: isNumber},
 	"top_p":             {check: isNumber},
 	"frequency_penalty": {check: isNumber},
@@ -86,6 +86,13 @@ var sampling = passed("seed", "logit_bias",
 	"id_slot":           {refused: "relay chooses the slot; leave it out"},
 	"lora":              {refused: "no adapters are loaded; leave it out"},
 	"response_fields":   {refused: "the answer has the fields that it has; leave it out"},
+
+	"grammar": {check: isGrammar},
+	// The engine makes room for as many tokens as these say, and compares each breaker
+	// with the whole vocabulary.
+	"repeat_last_n":         {check: wholeBetween(-1, 1<<20)},
+	"dry_penalty_last_n":    {check: wholeBetween(-1, 1<<20)},
+	"dry_sequence_breakers": {check: isBreakers},
 })
 
 // chatFields are those of POST /v1/chat/completions.
