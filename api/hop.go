@@ -231,7 +231,6 @@ func (d *Door) serveHop(w http.ResponseWriter, s *sign, r *http.Request, c *call
 			if werr != nil {
 				c.gone(ctx)
 				c.cause = werr
-				c.aborted = true
 				return context.Canceled
 			}
 		}
@@ -243,7 +242,6 @@ func (d *Door) serveHop(w http.ResponseWriter, s *sign, r *http.Request, c *call
 			return nil
 		case err != nil && ctx.Err() != nil:
 			c.gone(ctx)
-			c.aborted = true
 			return context.Canceled
 		case err != nil:
 			no := refuse(scheduler.EngineFailed, "the engine there ended in the middle of its work")
