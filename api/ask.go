@@ -184,9 +184,10 @@ func (d *Door) fallback(c *call, q *request, m scheduler.ServedModel, no *refusa
 	return f, found && f.UID != m.UID && c.grant.May(f.Name) && q.fits(f) == nil
 }
 
-// gone notes that nobody waits for the answer any more.
+// gone notes that nobody waits for the answer any more, and has the connection cut: whoever
+// has only shut their own side of it must not take what there is for an answer.
 func (c *call) gone(ctx context.Context) {
-	c.status, c.reason, c.cause = statusGone, "", context.Cause(ctx)
+	c.status, c.reason, c.cause, c.aborted = statusGone, "", context.Cause(ctx), true
 }
 
 // patience is how long the client lets the scheduler take: Prefer: wait=N, in

@@ -666,7 +666,7 @@ func TestEngineTurnsDown(t *testing.T) {
 		{`{"model":"tiny","stream":true,"messages":[{"role":"user","content":"` + long + `"}]}`, "context_length_exceeded", "maximum context length is 32 tokens"},
 		{`{"model":"tiny","messages":[{"role":"user"}]}`, "invalid_request", "must contain 'content'"},
 		{`{"model":"tiny","messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"data:image/png;base64,AA=="}}]}]}`, "invalid_request", "image input is not supported"},
-		{`{"model":"tiny","messages":[{"role":"user","content":"a"}],"temperature":"x"}`, "invalid_request", "Field 'temperature': type must be number"},
+		{`{"model":"tiny","messages":[{"role":"user","content":"a"}],"seed":"x"}`, "invalid_request", "Field 'seed': type must be number"},
 	} {
 		got := send(t, "POST", entrance.url+"/v1/chat/completions", c.body)
 		a := readAnswer(t, got.body)
@@ -890,7 +890,7 @@ func FuzzRefusals(f *testing.F) {
 		f.Add(500, []byte(s))
 	}
 	f.Fuzz(func(t *testing.T, status int, body []byte) {
-		a := &attempt{call: &call{}}
+		a := &attempt{call: &call{}, request: &request{}}
 		answered := a.engineError(&http.Response{StatusCode: status, Body: io.NopCloser(strings.NewReader(string(body)))})
 		for _, no := range []*refusal{answered, a.engineRefusal(0, body), parseHopRefusal(body, "a peer")} {
 			v, known := verdictOf(no.reason)

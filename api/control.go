@@ -101,6 +101,8 @@ type Control struct {
 	// Down asks the whole program to stop.
 	Down func()
 	Log  *slog.Logger
+
+	finding finding
 }
 
 // InviteRequest asks for an invite. Zero values mean a member with trust

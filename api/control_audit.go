@@ -27,7 +27,7 @@ const maxAuditAnswer = 4 << 20
 type ControlAudit interface {
 	Tail(n int) (audit.Page, error)
 	Since(mark uint64, n int) (audit.Page, error)
-	Find(id string) (audit.Page, error)
+	Find(ctx context.Context, id string) (audit.Page, error)
 }
 
 // AuditRequest asks for requests that doors of the mesh have answered.
@@ -99,7 +99,12 @@ func (c *Control) ownRows(r *http.Request) (page audit.Page, err error) {
 	}
 	q := r.URL.Query()
 	if id := q.Get("id"); id != "" {
-		return c.Audit.Find(id)
+		leave, err := c.finding.enter(r.Context())
+		if err != nil {
+			return audit.Page{}, err
+		}
+		defer leave()
+		return c.Audit.Find(r.Context(), id)
 	}
 	last, err := strconv.Atoi(q.Get("last"))
 	if err != nil {
@@ -113,6 +118,26 @@ func (c *Control) ownRows(r *http.Request) (page audit.Page, err error) {
 		return audit.Page{}, scheduler.Errorf(scheduler.InvalidRequest, "%.20q is no mark of a row", q.Get("after"))
 	}
 	return c.Audit.Since(after, last)
+}
+
+// mostFinds is how many requests are looked for at a time for other peers: each looks
+// through all rows.
+const mostFinds = 2
+
+// finding lets mostFinds in at a time; the others wait.
+type finding struct {
+	once  sync.Once
+	turns chan struct{}
+}
+
+func (f *finding) enter(ctx context.Context) (leave func(), err error) {
+	f.once.Do(func() { f.turns = make(chan struct{}, mostFinds) })
+	select {
+	case f.turns <- struct{}{}:
+		return func() { <-f.turns }, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 }
 
 // seesRequests says whether a member is shown what the doors of others have answered.
@@ -162,7 +187,7 @@ func (c *Control) findRequest(r *http.Request) (AuditAnswer, error) {
 		return AuditAnswer{}, scheduler.Errorf(scheduler.InvalidRequest, "%.140q is no id of a request: they have up to 128 letters, digits and any of -_.:", id)
 	}
 	return c.askRows(r.Context(), func(scheduler.PeerState) (string, func() (audit.Page, error)) {
-		return "id=" + url.QueryEscape(id), func() (audit.Page, error) { return c.Audit.Find(id) }
+		return "id=" + url.QueryEscape(id), func() (audit.Page, error) { return c.Audit.Find(r.Context(), id) }
 	})
 }
 

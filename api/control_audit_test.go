@@ -2,6 +2,7 @@ package api
 
 import (
 	"bytes"
+	"context"
 	"crypto/rand"
 	"encoding/json"
 	"fmt"
@@ -68,7 +69,9 @@ type ownRows struct{ page audit.Page }
 
 func (o ownRows) Tail(int) (audit.Page, error)          { return o.page, nil }
 func (o ownRows) Since(uint64, int) (audit.Page, error) { return o.page, nil }
-func (o ownRows) Find(string) (audit.Page, error)       { return o.page, nil }
+func (o ownRows) Find(context.Context, string) (audit.Page, error) {
+	return o.page, nil
+}
 
 func rowsOf(t *testing.T, h http.Handler, method, path, body string) AuditAnswer {
 	t.Helper()
@@ -245,4 +248,28 @@ func TestWhoSeesRequests(t *testing.T) {
 	if w.Code != http.StatusForbidden {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}
+}
+
+// TestFewAreLookedForAtATime for other peers; who waits in vain leaves.
+func TestFewAreLookedForAtATime(t *testing.T) {
+	var f finding
+	var leave [mostFinds]func()
+	for i := range leave {
+		var err error
+		if leave[i], err = f.enter(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := f.enter(ctx); err == nil {
+		t.Error("one more was let in")
+	}
+	leave[0]()
+	if again, err := f.enter(t.Context()); err != nil {
+		t.Error(err)
+	} else {
+		again()
+	}
+	leave[1]()
 }

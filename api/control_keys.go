@@ -243,6 +243,9 @@ func (c *Control) addKey(r *http.Request) (KeyMade, error) {
 	if err := c.mayMake(k, now); err != nil {
 		return KeyMade{}, err
 	}
+	if err := c.trueNames(k.Models); err != nil {
+		return KeyMade{}, err
+	}
 	return c.writeKey(knownKey{Key: k, id: id}, secret)
 }
 
@@ -271,9 +274,20 @@ func (c *Control) mayMake(k keys.Key, now time.Time) error {
 	return nil
 }
 
+// trueNames refuses what means a model and is not its name: a key is for models by name.
+func (c *Control) trueNames(models []string) error {
+	for _, name := range models {
+		if m, err := c.Scheduler.Model(name); err == nil && m.Name != name {
+			return scheduler.Errorf(scheduler.InvalidRequest, "%q is another name of the model %q: keys are for models by their own names, so say --models %s", name, m.Name, m.Name)
+		}
+	}
+	return nil
+}
+
 // writeKey writes a key with a secret that was made now.
 func (c *Control) writeKey(k knownKey, secret string) (KeyMade, error) {
-	payload, err := record.Marshal(k.Key)
+	kept, _ := c.Mesh.Table().Get(keys.Kind, k.id)
+	payload, err := record.MarshalOver(k.Key, kept.Payload)
 	if err != nil {
 		return KeyMade{}, err
 	}
@@ -307,8 +321,9 @@ func (c *Control) removeKey(r *http.Request) (KeyShown, error) {
 	if err != nil {
 		return KeyShown{}, err
 	}
+	used := c.Keys.Sum(k.id) // What others tell of it is forgotten with it.
 	_, err = c.Mesh.Table().DeleteShared(keys.Kind, k.id)
-	return k.shown(c.Keys.Sum(k.id), time.Now()), err
+	return k.shown(used, time.Now()), err
 }
 
 func (c *Control) rotateKey(r *http.Request) (KeyMade, error) {

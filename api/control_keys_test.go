@@ -181,3 +181,52 @@ func TestOfTwoDefaultKeys(t *testing.T) {
 		t.Errorf("%+v", d)
 	}
 }
+
+// TestAKeyIsForModelsByName: an alias or an id would open nothing.
+func TestAKeyIsForModelsByName(t *testing.T) {
+	k, c := newKeyring(t)
+	k.models = []scheduler.ModelState{{UID: "u1", Name: "qwen", Aliases: []string{"best"}}}
+	add := func(name string, models ...string) (KeyMade, string) {
+		return askKeys[KeyMade](t, c, http.MethodPost, "/v0/keys/add", AddKeyRequest{Name: name, Models: models})
+	}
+	for _, other := range []string{"best", "u1"} {
+		if _, no := add("ci", "qwen", other); !strings.Contains(no, `the model "qwen"`) {
+			t.Errorf("%s: %q", other, no)
+		}
+	}
+	if made, no := add("ci", "qwen"); no != "" || len(made.Warnings) != 0 {
+		t.Errorf("%+v, %q", made, no)
+	}
+	if made, no := add("later", "nosuch"); no != "" || len(made.Warnings) != 1 || !strings.Contains(made.Warnings[0], "nosuch") {
+		t.Errorf("%+v, %q", made, no)
+	}
+	k.models[0].Aliases = append(k.models[0].Aliases, "nosuch") // Since then.
+	if _, no := askKeys[KeyMade](t, c, http.MethodPost, "/v0/keys/rotate", RotateKeyRequest{Name: "later"}); no != "" {
+		t.Errorf("rotating: %q", no)
+	}
+}
+
+// TestRotatingKeepsWhatIsNotKnown: fields of a newer release stay in the record.
+func TestRotatingKeepsWhatIsNotKnown(t *testing.T) {
+	k, c := newKeyring(t)
+	type newer struct {
+		keys.Key
+		More string `cbor:"99,keyasint"`
+	}
+	payload, err := record.Marshal(newer{keys.Key{Name: "ci", Hash: keys.Hash("x"), Models: []string{"m"}}, "of a newer release"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := k.table.PutShared(keys.Kind, "aaaaaaaa", payload); err != nil {
+		t.Fatal(err)
+	}
+	made, no := askKeys[KeyMade](t, c, http.MethodPost, "/v0/keys/rotate", RotateKeyRequest{Name: "ci"})
+	if no != "" {
+		t.Fatal(no)
+	}
+	rec, _ := k.table.Get(keys.Kind, "aaaaaaaa")
+	var is newer
+	if err := record.Unmarshal(rec.Payload, &is); err != nil || is.More != "of a newer release" || !slices.Equal(is.Hash, keys.Hash(made.Secret)) || is.Models[0] != "m" {
+		t.Errorf("%+v, %v", is, err)
+	}
+}

@@ -234,7 +234,6 @@ func (d *Door) serveHop(w http.ResponseWriter, s *sign, r *http.Request, c *call
 			if werr != nil {
 				c.gone(ctx)
 				c.cause = werr
-				c.aborted = true
 				return context.Canceled
 			}
 		}
@@ -246,7 +245,6 @@ func (d *Door) serveHop(w http.ResponseWriter, s *sign, r *http.Request, c *call
 			return nil
 		case err != nil && ctx.Err() != nil:
 			c.gone(ctx)
-			c.aborted = true
 			return context.Canceled
 		case err != nil:
 			no := refuse(scheduler.EngineFailed, "the engine there ended in the middle of its work")

@@ -1,8 +1,10 @@
 package api
 
 import (
+	"errors"
 	"net/http"
 	"strings"
+	"time"
 
 	"relay/p2p/keys"
 	"relay/scheduler"
@@ -23,6 +25,11 @@ func (d *Door) authorize(r *http.Request) (g keys.Grant, no *refusal) {
 	switch {
 	case err == nil:
 		return g, nil
+	case errors.Is(err, keys.ErrUnknown) && !d.opt.Heard():
+		// Clients take 401 as final.
+		no := refuse(scheduler.ModelLoading, "this peer has just started and does not know this key; it may learn of it from the others in a moment: ask again")
+		no.after = time.Second
+		return g, no
 	case !d.opt.Keys.Any():
 		return g, refuse(scheduler.InvalidKey, "no key opens this door yet: %s", how)
 	}

@@ -52,6 +52,10 @@ type Quota interface {
 type DoorOptions struct {
 	Scheduler Scheduler
 	Keys      Keys
+	// Heard says whether this peer knows of the keys that were made while it was down, or
+	// has waited long enough to hear of them: until then a key that it does not know is
+	// refused for the moment only. nil means that it does.
+	Heard func() bool
 	// Quota bounds what keys may use; nil bounds nothing.
 	Quota Quota
 	// Audit is given the row of every request of a client that is over, from the
@@ -177,6 +181,9 @@ func (o DoorOptions) withDefaults() DoorOptions {
 	}
 	if o.Ready == nil {
 		o.Ready = func() error { return nil }
+	}
+	if o.Heard == nil {
+		o.Heard = func() bool { return true }
 	}
 	if o.HopPeer == nil {
 		o.HopPeer = func(context.Context) string { return "" }

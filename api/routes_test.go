@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -231,6 +232,30 @@ func (g grants) Check(secret string) (keys.Grant, error) {
 	return grant, nil
 }
 func (g grants) Any() bool { return true }
+
+// A door that has just started does not call a key unknown that others may know.
+func TestUnknownKeyAtTheStart(t *testing.T) {
+	var heard atomic.Bool
+	p := newPeer(t, "one", sim.Options{}, func(o *DoorOptions) {
+		o.Keys, o.Heard = grants{testKey: {ID: "k1", Name: "known"}}, heard.Load
+	})
+	ask := func(status int, header ...string) received {
+		t.Helper()
+		got := send(t, "GET", p.url+"/v1/models", "", header...)
+		if got.status != status {
+			t.Errorf("%v, want %d", got, status)
+		}
+		return got
+	}
+	ask(200)
+	ask(401, "Authorization", "")
+	got := ask(503, "Authorization", "Bearer new")
+	if a := readAnswer(t, got.body); got.header.Get("Retry-After") != "1" || got.header.Get(headerShouldRetry) != "" || !strings.Contains(a.err.Message, "just started") {
+		t.Error(got)
+	}
+	heard.Store(true)
+	ask(401, "Authorization", "Bearer new")
+}
 
 // A key that is for some models sees no others, and is told so.
 func TestModelsOfAKey(t *testing.T) {

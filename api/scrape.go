@@ -93,7 +93,7 @@ func (d *Door) showPeerMetrics(w http.ResponseWriter, r *http.Request, c *call) 
 	d.refuse(w, c, refuse(scheduler.NotFound, "no peer of this mesh has the id %.80q; GET /metrics/targets lists them", id))
 }
 
-// scrape gets the metrics of another peer.
+// scrape gets the metrics of another peer, those of them that this release knows.
 func (d *Door) scrape(ctx context.Context, p scheduler.PeerState) (text []byte, no *refusal) {
 	ctx, cancel := context.WithTimeout(ctx, scrapePatience)
 	defer cancel()
@@ -127,6 +127,11 @@ func (d *Door) scrape(ctx context.Context, p scheduler.PeerState) (text []byte, 
 		return nil, gone(err)
 	case len(text) > maxScrape:
 		return nil, refuse(scheduler.EngineFailed, "%s has more than the %d bytes of metrics that are taken", p.Name, maxScrape)
+	}
+	if text, err = metrics.Foreign(text); err != nil {
+		no := refuse(scheduler.EngineFailed, "what %s has of metrics is not taken", p.Name)
+		no.cause = err
+		return nil, no
 	}
 	return text, nil
 }

@@ -148,3 +148,20 @@ func TestMetricsAreNotForKeysOfSomeModels(t *testing.T) {
 		t.Error(r)
 	}
 }
+
+// Of what a member says of its metrics only such come through.
+func TestScrapeOfALiar(t *testing.T) {
+	says := func(body string) (string, *refusal) {
+		d := &Door{opt: DoorOptions{Scraped: Scraped{Control: func(peer.ID) http.RoundTripper { return spokesman{code: 200, body: body} }}}}
+		text, no := d.scrape(t.Context(), scheduler.PeerState{ID: testPeerID(t).String(), Name: "den"})
+		return string(text), no
+	}
+	if text, no := says("node_load1 1\nrelay_peers 1 5\n"); no != nil || text != "# TYPE relay_peers untyped\nrelay_peers 1\n" {
+		t.Errorf("%q, %v", text, no)
+	}
+	for _, body := range []string{"<script>", strings.Repeat("relay_peers 1\n", metrics.MostLines+1)} {
+		if text, no := says(body); no == nil || no.reason != scheduler.EngineFailed {
+			t.Errorf("%.50q, %v", text, no)
+		}
+	}
+}

@@ -31,3 +31,24 @@ func TestAPeerThatRestartsOftenIsHeard(t *testing.T) {
 		t.Logf("den has all %s after the last of %d starts", took, starts)
 	})
 }
+
+// TestHeard: a peer that is alone has nothing to hear, and one that starts in a mesh has
+// not heard of it until it compared its records with somebody.
+func TestHeard(t *testing.T) {
+	attic := found(t, "attic")
+	if !attic.Heard() {
+		t.Error("a peer that is alone waits to hear from others")
+	}
+	den := join(t, invite(t, attic, 1), "den")
+	eventually(t, 10*time.Second, "both have heard", func() bool { return attic.Heard() && den.Heard() })
+	mesh := attic.Mesh
+	attic.listen = attic.ListenAddrs() // Where den knows it.
+	den.stop()
+	attic.stop()
+	den.open(t, mesh, "den", func(*Node) error { return nil })
+	if den.Heard() {
+		t.Error("den has heard from nobody, as nobody else runs")
+	}
+	attic.open(t, mesh, "attic", func(*Node) error { return nil })
+	eventually(t, 20*time.Second, "both have heard", func() bool { return attic.Heard() && den.Heard() })
+}

@@ -65,6 +65,13 @@ func (n *Node) exchangeRecords(ctx context.Context, s network.Stream, initiator 
 	return stats, nil
 }
 
+// Heard says whether this peer has compared its records with another member since it
+// started, so that it knows what was written while it was away. A peer without others has
+// nothing to hear.
+func (n *Node) Heard() bool {
+	return n.life.since.Load() != 0 || len(n.Roster().Members()) <= 1
+}
+
 var errLow = errors.New("a record below what was listed for its key")
 
 // refused counts a record that the table refused against its sender, if it is

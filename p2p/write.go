@@ -13,9 +13,11 @@ func (n *Node) PutOwned(kind, id string, payload any) error {
 	return err
 }
 
-// PutShared writes a record of a shared kind; only an admin may.
+// PutShared writes a record of a shared kind; only an admin may. What a newer release
+// wrote into the one that is kept stays in it.
 func (n *Node) PutShared(kind, id string, payload any) error {
-	data, err := record.Marshal(payload)
+	kept, _ := n.table.Get(kind, id)
+	data, err := record.MarshalOver(payload, kept.Payload)
 	if err != nil {
 		return err
 	}

@@ -4,10 +4,12 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
 	"slices"
+	"strings"
 	"time"
 
 	"relay/scheduler/ways"
@@ -40,7 +42,16 @@ type AddOptions struct {
 // servedOtherwise says whether something is asked for that a model is not.
 func (o AddOptions) servedOtherwise(m Model) bool {
 	return o.Kind != "" && o.Kind != m.Kind || o.Context != 0 && o.Context != m.Context ||
-		o.Slots != 0 && o.Slots != m.Slots || len(o.Args) > 0 && !slices.Equal(o.Args, m.Args) || len(o.Env) > 0 && !slices.Equal(o.Env, m.Env)
+		o.Slots != 0 && o.Slots != m.Slots || len(o.Args) > 0 && !slices.Equal(o.Args, m.Args) && !slices.Equal(pooled(o.Args), m.Args) || len(o.Env) > 0 && !slices.Equal(o.Env, m.Env)
+}
+
+// pooled are arguments for the engine by which it makes one vector of a text, where
+// nothing else says how.
+func pooled(args []string) []string { return append(slices.Clone(args), "--pooling", "mean") }
+
+// pools says whether arguments for the engine say how.
+func pools(args []string) bool {
+	return slices.ContainsFunc(args, func(arg string) bool { return arg == "--pooling" || strings.HasPrefix(arg, "--pooling=") })
 }
 
 // Outcome is a model that was added or pulled, and what that gives reason to warn
@@ -92,6 +103,9 @@ func (s *Scheduler) Add(ctx context.Context, o AddOptions, progress func(content
 	out, err := s.outcome(uid)
 	if err != nil {
 		return out, err
+	}
+	if taken == nil && len(m.Args) > len(o.Args) {
+		out.Warnings = append(out.Warnings, fmt.Sprintf("the file of %q does not say how one vector is made of a text: it is served with --pooling mean; where the model wants another way, remove it and add it with --engine-arg --pooling=last, or cls", o.Name))
 	}
 	return out, s.lostStill(uid)
 }
@@ -249,6 +263,11 @@ func (s *Scheduler) define(o AddOptions, f modelFiles) (Model, error) {
 	}
 	if !slices.Contains([]string{"chat", "embed", "rerank"}, m.Kind) {
 		return m, Errorf(InvalidRequest, "%q is no kind of model: chat, embed or rerank", m.Kind)
+	}
+	if m.Kind == "embed" && !h.Pools && !pools(m.Args) {
+		if m.Args = pooled(m.Args); s.CheckArgs(m.Args) != nil {
+			return m, Errorf(InvalidRequest, "its file does not say how one vector is made of a text: add --engine-arg --pooling=mean, and leave others out")
+		}
 	}
 	if f.projectorPath != "" && m.Kind != "chat" {
 		return m, Errorf(InvalidRequest, "a projector is for a model that chats, and this one is to %s", m.Kind)

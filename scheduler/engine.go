@@ -177,7 +177,7 @@ func ReadGGUF(path string) (Header, error) {
 	}
 	return Header{
 		Name: h.Name, Arch: h.Arch, Kind: string(h.Kind), Parameters: h.Params, Layers: int(h.Layers), TrainContext: int(h.ContextTrain),
-		Parts: h.Parts, Projector: h.Kind == gguf.KindProjector, Can: Can{Tools: h.Tools, Images: h.Images, Audio: h.Audio},
+		Parts: h.Parts, Projector: h.Kind == gguf.KindProjector, Can: Can{Tools: h.Tools, Images: h.Images, Audio: h.Audio}, Pools: h.Pools,
 		Shape: func(m Model) (ways.Shape, error) {
 			shape, err := h.Shape(gguf.Serving{Kind: gguf.Kind(m.Kind), Context: m.Context, Slots: m.Slots, Args: m.Args})
 			return shapeOf(shape), err

@@ -325,7 +325,7 @@ func readFake(path string) (Header, error) {
 	if len(words) < 2 {
 		return Header{}, Errorf(FileInvalid, "%s is no model", path)
 	}
-	h := Header{Kind: words[0], Arch: words[1], Projector: words[1] == "clip", Shape: func(Model) (ways.Shape, error) { return ways.Shape{Host: 1 << 20}, nil }}
+	h := Header{Kind: words[0], Arch: words[1], Projector: words[1] == "clip", Pools: words[1] == "bert", Shape: func(Model) (ways.Shape, error) { return ways.Shape{Host: 1 << 20}, nil }}
 	for _, part := range words[2:] {
 		h.Parts = append(h.Parts, filepath.Join(filepath.Dir(path), part))
 		if _, err := os.Stat(h.Parts[len(h.Parts)-1]); err != nil {

@@ -201,6 +201,8 @@ type Header struct {
 	Projector bool
 	// Can is what the file lets a model do.
 	Can Can
+	// Pools: it says how one vector is made of a text's.
+	Pools bool
 	// Shape is what a replica takes that serves so, by kind, context, slots and
 	// arguments of the engine.
 	Shape func(m Model) (ways.Shape, error)

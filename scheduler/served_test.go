@@ -8,6 +8,35 @@ import (
 	"relay/scheduler/ways"
 )
 
+// A model that is to make vectors of texts is told how where its file does not say.
+func TestPoolingIsAdded(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, c *cluster) {
+		a, dir := c.peers[0], t.TempDir()
+		add := func(name, content, kind string, args ...string) Outcome {
+			t.Helper()
+			out, err := a.s.Add(t.Context(), AddOptions{Name: name, Paths: []string{written(t, dir, name, content)}, Kind: kind, Args: args}, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return out
+		}
+		for _, again := range []bool{false, true} { // The same once more is the same.
+			out := add("bare", "chat llama", "embed", "--temp", "0")
+			c.want("arguments", out.Args, []string{"--temp", "0", "--pooling", "mean"})
+			if warned := len(out.Warnings) == 1 && strings.Contains(out.Warnings[0], "--pooling mean"); warned == again {
+				t.Errorf("warned: %q", out.Warnings)
+			}
+		}
+		for name, args := range map[string][]string{"said": {"--pooling=last"}, "said-so": {"--pooling", "cls"}} {
+			out := add(name, "chat llama "+name, "embed", args...)
+			c.want(name, out.Args, args)
+			c.want(name+", warnings", out.Warnings, []string(nil))
+		}
+		c.want("its file says it", len(add("file", "embed bert", "").Args), 0)
+		c.want("it chats", len(add("chat", "chat mistral", "").Args), 0)
+	})
+}
+
 // What a model can is read from its files, and filled in where a model that nobody had
 // looked at is added again.
 func TestWhatAModelCan(t *testing.T) {

@@ -84,6 +84,9 @@ func TestNames(t *testing.T) {
 		if !strings.HasPrefix(f.GetName(), "relay_") {
 			continue // Of Go and of the operating system.
 		}
+		if !known(f.GetName()) {
+			t.Errorf("%s would not be taken from another peer", f.GetName())
+		}
 		var labels []string
 		for _, l := range f.Metric[0].Label {
 			labels = append(labels, l.GetName())

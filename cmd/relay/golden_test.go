@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"relay/api"
+	"relay/llama"
 	"relay/scheduler"
 )
 
@@ -102,6 +103,30 @@ func sample() (s api.Status, now time.Time) {
 		Warnings: []string{"there is one admin: if that machine is lost, only the recovery code makes a new one (relay peer invite --admin)"}, Serving: true,
 	}
 	return s, now
+}
+
+// TestParkedOnceByPeer: a model that is parked in several ways on a peer names it once.
+func TestParkedOnceByPeer(t *testing.T) {
+	m := scheduler.ModelState{Parked: []scheduler.ParkedState{{Peer: "a", Text: "x"}, {Peer: "a", Text: "y"}, {Peer: "b"}}}
+	if got := runsText(m, map[string]string{"a": "attic", "b": "den"}); got != "parked on attic and den" {
+		t.Error(got)
+	}
+}
+
+// TestHelpOfAdd lists every argument that an engine may be given.
+func TestHelpOfAdd(t *testing.T) {
+	lines := strings.Split(newModelAdd().Long, "\n")
+	listed := strings.Fields(newModelAdd().Long)
+	for _, name := range llama.ArgNames() {
+		if !slices.Contains(listed, name) {
+			t.Errorf("%s is not in the help", name)
+		}
+	}
+	for _, line := range lines {
+		if len(line) > 100 {
+			t.Errorf("%q is a long line", line)
+		}
+	}
 }
 
 // What the tables and the JSON look like.

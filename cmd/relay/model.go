@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"relay/api"
+	"relay/llama"
 	"relay/scheduler"
 )
 
@@ -29,7 +30,8 @@ func newModelAdd() *cobra.Command {
 		Use: "add NAME PATH…", Short: "Register a GGUF file where it lies; `demo` needs no path",
 		Long: "Register a GGUF file under a name. Its blocks refer to the file where it lies: nothing is\ncopied. Of a model that is split into parts, one is enough: the others are found beside it.\n" +
 			"A model whose file was moved is added again under its name, from where it lies now.\n" +
-			"`relay model add demo` registers the small model that relay carries.",
+			"`relay model add demo` registers the small model that relay carries.\n\n" +
+			"An --engine-arg is one word, such as --engine-arg --temp=0.6. There is:\n" + wrapped(llama.ArgNames(), 96),
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 1 && args[0] == "demo" || len(args) >= 2 {
 				return nil

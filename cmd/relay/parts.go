@@ -82,7 +82,7 @@ func assemble(ctx context.Context, m *machine, id membership.MeshID, hooks hooks
 	p.door, err = api.NewDoor(api.DoorOptions{
 		Audit: p.audit.Add, Metrics: counts,
 		Scraped:   api.Scraped{Peers: p.scheduler.Peers, Control: p.node.Control},
-		Scheduler: p.scheduler, Keys: p.ring, Quota: p.meter, Self: p.node.Self().String(), Listen: m.listen,
+		Scheduler: p.scheduler, Keys: p.ring, Heard: p.heard(time.Now()), Quota: p.meter, Self: p.node.Self().String(), Listen: m.listen,
 		Deadlines: m.Deadlines.ofDoor(),
 		HopPeer: func(ctx context.Context) string {
 			from, ok := p2p.RemotePeer(ctx)
@@ -110,6 +110,16 @@ func assemble(ctx context.Context, m *machine, id membership.MeshID, hooks hooks
 	p.node.ServeShards(p.scheduler.AcceptShard)
 	m.running.Store(p.scheduler)
 	return &p, nil
+}
+
+// heardPatience bounds how long a peer that starts waits to hear of keys that it does not
+// know.
+const heardPatience = 5 * time.Second
+
+// heard says whether a peer that was started then has heard from the others, or has waited
+// for long enough.
+func (p *peerParts) heard(started time.Time) func() bool {
+	return func() bool { return p.node.Heard() || time.Since(started) > heardPatience }
 }
 
 // keyName is what people call a key, or empty where it is there no more.

@@ -134,6 +134,25 @@ func seenText(p scheduler.PeerState) string {
 	return ago(*p.LastSeen)
 }
 
+// wrapped are words on lines of at most that width.
+func wrapped(words []string, width int) string {
+	var b strings.Builder
+	line := 0
+	for _, word := range words {
+		switch {
+		case line > 0 && line+1+len(word) > width:
+			b.WriteByte('\n')
+			line = 0
+		case line > 0:
+			b.WriteByte(' ')
+			line++
+		}
+		b.WriteString(word)
+		line += len(word)
+	}
+	return b.String()
+}
+
 // isTerminal says whether somebody watches.
 func isTerminal(w io.Writer) bool {
 	f, ok := w.(*os.File)

@@ -133,16 +133,17 @@ func TestKind(t *testing.T) {
 		pairs int
 		add   func(*gguftest.Writer)
 		want  Kind
+		pools bool
 	}{
-		{0, nil, KindChat},
-		{1, func(m *gguftest.Writer) { m.Put("llama.pooling_type", u32, uint32(0)) }, KindChat},
-		{1, func(m *gguftest.Writer) { m.Put("llama.pooling_type", u32, uint32(3)) }, KindEmbed},
-		{1, func(m *gguftest.Writer) { m.Put("llama.pooling_type", u32, uint32(4)) }, KindRerank},
-		{1, func(m *gguftest.Writer) { m.Put("llama.attention.causal", uint32(typeBool), false) }, KindEmbed},
-		{1, func(m *gguftest.Writer) { m.Put("llama.attention.causal", uint32(typeBool), true) }, KindChat},
-		{1, func(m *gguftest.Writer) { m.Put("general.type", str, "model") }, KindChat},
-		{1, func(m *gguftest.Writer) { m.Put("general.type", str, "adapter") }, KindPart},
-		{1, func(m *gguftest.Writer) { m.Put("general.type", str, "mmproj") }, KindProjector},
+		{0, nil, KindChat, false},
+		{1, func(m *gguftest.Writer) { m.Put("llama.pooling_type", u32, uint32(0)) }, KindChat, false},
+		{1, func(m *gguftest.Writer) { m.Put("llama.pooling_type", u32, uint32(3)) }, KindEmbed, true},
+		{1, func(m *gguftest.Writer) { m.Put("llama.pooling_type", u32, uint32(4)) }, KindRerank, true},
+		{1, func(m *gguftest.Writer) { m.Put("llama.attention.causal", uint32(typeBool), false) }, KindEmbed, false},
+		{1, func(m *gguftest.Writer) { m.Put("llama.attention.causal", uint32(typeBool), true) }, KindChat, false},
+		{1, func(m *gguftest.Writer) { m.Put("general.type", str, "model") }, KindChat, false},
+		{1, func(m *gguftest.Writer) { m.Put("general.type", str, "adapter") }, KindPart, false},
+		{1, func(m *gguftest.Writer) { m.Put("general.type", str, "mmproj") }, KindProjector, false},
 	} {
 		path := write(t, "m.gguf", model(c.pairs, c.add))
 		h, err := Read(path)
@@ -151,6 +152,9 @@ func TestKind(t *testing.T) {
 		}
 		if h.Kind != c.want {
 			t.Errorf("%s, not %s", h.Kind, c.want)
+		}
+		if h.Pools != c.pools {
+			t.Errorf("%s: pools %v", h.Kind, h.Pools)
 		}
 	}
 }

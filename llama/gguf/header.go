@@ -56,6 +56,9 @@ type Header struct {
 	// Tools: the chat template, or the one that is for tools, has a place for them.
 	// Without one the engine leaves a request's tools out, and the model never sees them.
 	Tools bool
+	// Pools: the file says how one vector is made of a text's. Without that an engine
+	// that is not told makes one for each token.
+	Pools bool
 	// Images and Audio are what a projector reads.
 	Images, Audio bool
 	// Quantization names the mix of tensor types, such as "Q4_K_M".
@@ -148,6 +151,8 @@ func (s set) describe() (Header, error) {
 	}
 	_, h.HasChatTemplate = w.get(templateKey).(string)
 	h.Tools = w.tools
+	pooling, _ := w.number(h.Arch + ".pooling_type")
+	h.Pools = pooling > 0
 	h.Images, _ = w.get("clip.has_vision_encoder").(bool)
 	h.Audio, _ = w.get("clip.has_audio_encoder").(bool)
 	pairs := slices.Clone(w.pairs)

@@ -2,6 +2,7 @@ package record
 
 import (
 	"fmt"
+	"reflect"
 
 	"github.com/fxamacker/cbor/v2"
 )
@@ -57,6 +58,39 @@ func Marshal(v any) ([]byte, error) {
 		return nil, fmt.Errorf("encoding %T: %w", v, err)
 	}
 	return data, nil
+}
+
+// MarshalOver is Marshal of what takes the place of an older payload: its fields that
+// the type of v does not have, as a newer release wrote them, are kept. What is not a
+// map with whole numbers as keys has none.
+func MarshalOver(v any, older []byte) ([]byte, error) {
+	known := reflect.New(reflect.Indirect(reflect.ValueOf(v)).Type())
+	var had, knew, next map[int64]cbor.RawMessage
+	if len(older) == 0 || Unmarshal(older, known.Interface()) != nil || Unmarshal(older, &had) != nil {
+		return Marshal(v)
+	}
+	fields := func(of any, to *map[int64]cbor.RawMessage) error {
+		data, err := Marshal(of)
+		if err != nil {
+			return err
+		}
+		return Unmarshal(data, to)
+	}
+	if err := fields(known.Interface(), &knew); err != nil {
+		return nil, err
+	}
+	if err := fields(v, &next); err != nil {
+		return nil, err
+	}
+	for field, value := range had {
+		if _, mine := knew[field]; mine {
+			continue
+		}
+		if _, said := next[field]; !said {
+			next[field] = value
+		}
+	}
+	return Marshal(next)
 }
 
 // Unmarshal decodes a payload into the value that v points to. It takes only

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"math"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -177,4 +178,42 @@ func FuzzUnmarshal(f *testing.F) {
 			t.Fatalf("%x was read and is written as %x", data, again)
 		}
 	})
+}
+
+// TestMarshalOver: what a newer release wrote stays where an older one writes anew.
+func TestMarshalOver(t *testing.T) {
+	type newer struct {
+		Name  string         `cbor:"1,keyasint"`
+		Limit int            `cbor:"2,keyasint,omitempty"`
+		Tags  []string       `cbor:"3,keyasint,omitempty"`
+		More  map[string]int `cbor:"9,keyasint,omitempty"`
+	}
+	type older struct {
+		Name  string   `cbor:"1,keyasint"`
+		Limit int      `cbor:"2,keyasint,omitempty"`
+		Tags  []string `cbor:"3,keyasint,omitempty"`
+	}
+	was, err := record.Marshal(newer{"a", 5, []string{"x"}, map[string]int{"b": 2}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, v := range map[string]any{"a value": older{Name: "b", Tags: []string{"y"}}, "a pointer": &older{Name: "b", Tags: []string{"y"}}} {
+		data, err := record.MarshalOver(v, was)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var is newer
+		if err := record.Unmarshal(data, &is); err != nil || !reflect.DeepEqual(is, newer{"b", 0, []string{"y"}, map[string]int{"b": 2}}) {
+			t.Errorf("%s: %+v, %v", name, is, err)
+		}
+		plain, err := record.Marshal(v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, none := range [][]byte{nil, {0xa0}, {0x01}, {0xff}, plain} { // An empty map, a number, nonsense, what says no more.
+			if data, err := record.MarshalOver(v, none); err != nil || !bytes.Equal(data, plain) {
+				t.Errorf("%s over %x: %x, %v", name, none, data, err)
+			}
+		}
+	}
 }

@@ -85,10 +85,10 @@ func TestRowsAreFound(t *testing.T) {
 		if got := ids(ok(l.Tail(3))); got != "2 3 4" {
 			t.Errorf("%s: the last three are %q", where, got)
 		}
-		if got := ids(ok(l.Find("req-1"))); got != "1" {
+		if got := ids(ok(l.Find(t.Context(), "req-1"))); got != "1" {
 			t.Errorf("%s: found %q", where, got)
 		}
-		if got := ids(ok(l.Find("req"))); got != "" {
+		if got := ids(ok(l.Find(t.Context(), "req"))); got != "" {
 			t.Errorf("%s: found by a part of its id: %q", where, got)
 		}
 		first := ok(l.Since(0, 2))
@@ -286,5 +286,23 @@ func BenchmarkAdd(b *testing.B) {
 	r := Row{ID: "req-0123456789abcdef01234567", Key: "abcdefgh", Model: "qwen3-8b", Served: "qwen3-8b", Method: "POST", Route: "/v1/chat/completions"}
 	for b.Loop() {
 		l.Add(r)
+	}
+}
+
+// TestFindEndsWithWhoAsks: nobody is looked for any more who is not asked for.
+func TestFindEndsWithWhoAsks(t *testing.T) {
+	l, _, _ := openLog(t, nil)
+	stop := runLog(t, l)
+	for i := range 2 * lookEvery {
+		l.Add(row(i))
+	}
+	stop()
+	ctx, cancel := context.WithCancel(t.Context())
+	if p, err := l.Find(ctx, "req-0"); err != nil || len(p.Rows) != 1 {
+		t.Fatalf("%+v, %v", p, err)
+	}
+	cancel()
+	if _, err := l.Find(ctx, "req-0"); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v", err)
 	}
 }

@@ -2,6 +2,7 @@ package audit
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"slices"
@@ -77,9 +78,13 @@ func (l *Log) Since(mark uint64, n int) (Page, error) {
 	return page, nil
 }
 
+// lookEvery is after how many rows Find looks whether it is still asked.
+const lookEvery = 128
+
 // Find returns the rows with a request's id, at most MostRows, the newest ones:
-// clients may use one again.
-func (l *Log) Find(id string) (Page, error) {
+// clients may use one again. It looks through all rows until ctx is done; its error is
+// that of ctx then.
+func (l *Log) Find(ctx context.Context, id string) (Page, error) {
 	quoted, err := json.Marshal(id)
 	if err != nil {
 		return Page{}, err
@@ -92,7 +97,11 @@ func (l *Log) Find(id string) (Page, error) {
 			page.Rows = append(page.Rows, e.row)
 		}
 	}
+	seen := 0
 	err = l.opt.Space.ScanBack(func(key, value []byte) error {
+		if seen++; seen%lookEvery == 0 && ctx.Err() != nil {
+			return ctx.Err()
+		}
 		if !bytes.HasPrefix(value, start) || isIn(unwritten, markOf(key)) {
 			return nil
 		}

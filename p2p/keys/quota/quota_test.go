@@ -79,41 +79,56 @@ func TestAWindowForgets(t *testing.T) {
 	})
 }
 
-// TestSharesStayWithinTheLimit: what entrances that know of one another let in is
-// the limit at most, or one each where they are more than that.
+// TestSharesStayWithinTheLimit: what entrances that know of one another let in is the
+// limit at most, and where only one goes on asking it has all of it in the end.
 func TestSharesStayWithinTheLimit(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l := Limits{RequestsPerMinute: rapid.Int64Range(1, 50).Draw(t, "per minute"), Concurrency: rapid.Int64Range(1, 50).Draw(t, "at once")}
 		n := rapid.IntRange(1, 8).Draw(t, "entrances")
-		windows, running := make([]Window, n), make([]int64, n)
-		for range rapid.IntRange(1, 200).Draw(t, "requests") {
-			i := rapid.IntRange(0, n-1).Draw(t, "at")
-			u := Use{Entrances: int64(n), Here: &windows[i], RunningHere: running[i]}
+		windows, running, shares := make([]Window, n), make([]int64, n), make([]Share, n)
+		use := func(i int) Use {
+			u := Use{Entrances: int64(n), Here: &windows[i], RunningHere: running[i], Share: shares[i], ShareEnds: Turn}
 			for j := range n {
 				if j != i {
 					u.Elsewhere = append(u.Elsewhere, &windows[j])
 					u.RunningElsewhere += running[j]
 				}
 			}
-			left, _ := RequestsLeft(l, u)
-			no := Decide(l, u)
-			if left == 0 && no == nil {
-				t.Fatal("none is left, and one was let in")
-			}
+			return u
+		}
+		ask := func(i int) *Refusal {
+			no := Decide(l, use(i))
 			if no == nil {
 				windows[i].Add(0, 1)
 				running[i]++
+				shares[i].Requests--
+				shares[i].AtOnce--
 			}
+			return no
 		}
-		var made, atOnce int64
-		for i := range n {
-			made, atOnce = made+windows[i].Sum(0), atOnce+running[i]
-			if made > l.RequestsPerMinute || atOnce > l.Concurrency {
+		sums := func() (made, atOnce int64) {
+			for i := range n {
+				made, atOnce = made+windows[i].Sum(0), atOnce+running[i]
+			}
+			return made, atOnce
+		}
+		for range rapid.IntRange(1, 200).Draw(t, "steps") {
+			i := rapid.IntRange(0, n-1).Draw(t, "at")
+			if rapid.Bool().Draw(t, "a turn begins") {
+				shares[i] = ShareOf(l, use(i))
+			}
+			ask(i)
+			if made, atOnce := sums(); made > l.RequestsPerMinute || atOnce > l.Concurrency {
 				t.Fatalf("%d requests and %d at once, the limits are %+v", made, atOnce, l)
 			}
-			if share := max(1, l.Concurrency/int64(n)); running[i] > share {
-				t.Fatalf("an entrance has %d of its %d", running[i], share)
+		}
+		for range 100 { // One entrance alone goes on.
+			shares[0] = ShareOf(l, use(0))
+			for ask(0) == nil {
 			}
+		}
+		if made, atOnce := sums(); made != l.RequestsPerMinute && atOnce != l.Concurrency {
+			t.Fatalf("%d requests and %d at once in the end, the limits are %+v", made, atOnce, l)
 		}
 	})
 }
@@ -134,11 +149,12 @@ func TestWhatARefusalSays(t *testing.T) {
 			"has used 120 of its 100 tokens a day, at all peers together; there are more after midnight UTC", time.Hour},
 		{Limits{RequestsPerMinute: 10}, Use{Now: now, Entrances: 1, Here: &here, Elsewhere: []*Window{&there}},
 			"has made 6 requests here and 4 elsewhere within a minute, of 10 that it may make", 21 * time.Second},
-		{Limits{RequestsPerMinute: 12}, Use{Now: now, Entrances: 2, Here: &here, Elsewhere: []*Window{&there}},
-			"has made 6 requests here and 4 elsewhere within a minute, of 12 that it may make (6 of them at each of the 2 peers where it is in use)", 21 * time.Second},
-		{Limits{Concurrency: 1}, Use{Entrances: 3, RunningElsewhere: 1},
-			"has 0 requests under way here and 1 elsewhere, of 1 that it may have at once (1 of them at each of the 3 peers where it is in use)", time.Second},
-		{Limits{Concurrency: 2}, Use{Entrances: 3, RunningElsewhere: 1}, "", 0},
+		{Limits{RequestsPerMinute: 12}, Use{Now: now, Entrances: 2, Here: &here, Elsewhere: []*Window{&there}, ShareEnds: time.Second / 2},
+			"has made 6 requests here and 4 elsewhere within a minute, of 12 that it may make; what is left is shared anew each second by the 2 peers where it is in use", time.Second / 2},
+		{Limits{Concurrency: 1}, Use{Entrances: 3, RunningElsewhere: 1}, "has 0 requests under way here and 1 elsewhere, of 1 that it may have at once", time.Second},
+		{Limits{Concurrency: 3}, Use{Entrances: 3, RunningHere: 1, ShareEnds: time.Second / 4},
+			"has 1 request under way here and 0 elsewhere, of 3 that it may have at once; what is left is shared anew each second by the 3 peers where it is in use", time.Second / 4},
+		{Limits{Concurrency: 2}, Use{Entrances: 3, RunningElsewhere: 1, Share: Share{AtOnce: 1}}, "", 0},
 		{Limits{}, Use{RunningHere: 1 << 40, Tokens: 1 << 40}, "", 0},
 	} {
 		no := Decide(tc.limits, tc.use)
