@@ -16,14 +16,23 @@ import (
 // errLost is why a request ends whose client went away.
 var errLost = errors.New("the client went away")
 
+// copiesOfTranslated is how often what a body holds is held once more by a dialect that
+// writes the engine's body anew: as texts, and in that body.
+const copiesOfTranslated = 2
+
 // ask makes a route of a dialect: it finds a replica, passes its answer on, and tries
-// another one as long as the client has seen nothing.
-func (d *Door) ask(speak dialect) func(http.ResponseWriter, *http.Request, *call) {
+// another one as long as the client has seen nothing. copies is how many more times the
+// dialect holds what the body does, until the request is over.
+func (d *Door) ask(speak dialect, copies int) func(http.ResponseWriter, *http.Request, *call) {
 	return func(w http.ResponseWriter, r *http.Request, c *call) {
 		buf, no := d.readBody(w, r)
 		defer buf.drop()
 		if no != nil {
 			d.refuse(w, c, no)
+			return
+		}
+		if !buf.count(copies * len(buf.b)) {
+			d.refuse(w, c, busyBodies())
 			return
 		}
 		q, no := speak(r.Header, buf.b)

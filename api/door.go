@@ -56,25 +56,25 @@ func (d *Door) find(path string) (name string, rt route, ok bool) {
 	case "/v1/models":
 		return path, route{method: http.MethodGet, serve: d.listModels}, true
 	case "/v1/chat/completions":
-		return path, asks(d.ask(chatDialect)), true
+		return path, asks(d.ask(chatDialect, 0)), true
 	case "/v1/completions":
-		return path, asks(d.ask(textDialect)), true
+		return path, asks(d.ask(textDialect, 0)), true
 	case "/v1/responses":
-		return path, asks(d.ask(responsesDialect)), true
+		return path, asks(d.ask(responsesDialect, copiesOfTranslated)), true
 	case "/v1/responses/input_tokens":
-		return path, asks(d.ask(inputTokensDialect)), true
+		return path, asks(d.ask(inputTokensDialect, copiesOfTranslated)), true
 	case "/v1/messages":
-		return path, asks(d.ask(messagesDialect)), true
+		return path, asks(d.ask(messagesDialect, copiesOfTranslated)), true
 	case "/v1/messages/count_tokens":
-		return path, asks(d.ask(countDialect)), true
+		return path, asks(d.ask(countDialect, copiesOfTranslated)), true
 	case "/v1/embeddings":
-		return path, asks(d.ask(embeddingsDialect)), true
+		return path, asks(d.ask(embeddingsDialect, 0)), true
 	case "/v1/rerank":
-		return path, asks(d.ask(rerankDialect)), true
+		return path, asks(d.ask(rerankDialect, copiesOfTranslated)), true
 	case "/v1/tokenize":
-		return path, asks(d.ask(tokenizeDialect)), true
+		return path, asks(d.ask(tokenizeDialect, 0)), true
 	case "/v1/detokenize":
-		return path, asks(d.ask(detokenizeDialect)), true
+		return path, asks(d.ask(detokenizeDialect, 0)), true
 	}
 	if id, found := strings.CutPrefix(path, "/v1/models/"); found && id != "" {
 		return "/v1/models/{id}", route{method: http.MethodGet, serve: d.showModel}, true

@@ -17,6 +17,16 @@ const maxDepth = 128
 // names of a grammar's rules of those in a schema, with a parser that recurses.
 const maxName = 1 << 10
 
+const (
+	// maxValues bounds the values in a body, but for numbers in lists, of which there may
+	// be maxNumbers: what they are decoded into is larger than they are.
+	maxValues  = 100_000
+	maxNumbers = 1_000_000
+	// maxSchema bounds the values of the schema that an answer must follow: the engine
+	// takes minutes over larger ones.
+	maxSchema = 5_000
+)
+
 // span is a part of a body, from start to before end.
 type span struct{ start, end int }
 
@@ -29,6 +39,8 @@ type member struct {
 	key []byte
 	// all is from the name's quote to the value's end.
 	all, value span
+	// holds is how many values there are in it, itself included, as maxValues counts.
+	holds int
 }
 
 // outline is what the door knows of a JSON object: where its top-level values lie, and
@@ -74,6 +86,7 @@ var (
 	errTooDeep   = errors.New("nested too deep")
 	errNotUTF8   = errors.New("not UTF-8")
 	errTooMany   = errors.New("too many members")
+	errTooManyOf = errors.New("too many values")
 	errLongName  = errors.New("a name is too long")
 )
 
@@ -182,8 +195,9 @@ type scanner struct {
 	b   []byte
 	i   int
 	out outline
-	// deep: what messages hold is looked at.
-	deep bool
+	// deep: what messages hold is looked at, and values are counted.
+	deep            bool
+	values, numbers int
 }
 
 func (s *scanner) space() {
@@ -214,6 +228,9 @@ func (s *scanner) value(depth int, at place) error {
 	s.space()
 	if s.i == len(s.b) {
 		return errNotJSON
+	}
+	if s.values++; s.deep && s.values > maxValues {
+		return errTooManyOf
 	}
 	if at == placeMessage && s.b[s.i] != '{' {
 		s.wrong("a message must be an object with a role and a content")
@@ -263,7 +280,7 @@ func (s *scanner) object(depth int, at place) error {
 			return errNotJSON
 		}
 		s.space()
-		start := s.i
+		start, before := s.i, s.values
 		var key []byte
 		if at != placeOther {
 			key = unquoteBytes(k.of(s.b))
@@ -283,7 +300,7 @@ func (s *scanner) object(depth int, at place) error {
 			if len(s.out.members) == maxMembers {
 				return errTooMany
 			}
-			s.out.members = append(s.out.members, member{key, span{k.start, s.i}, v})
+			s.out.members = append(s.out.members, member{key, span{k.start, s.i}, v, s.values - before})
 		case placeMessage:
 			s.message(key, v)
 			p.role = p.role || string(key) == "role"
@@ -409,8 +426,16 @@ func (s *scanner) list(depth int, at place) error {
 		return nil
 	}
 	for {
+		s.space()
+		start := s.i
 		if err := s.value(depth+1, at.element()); err != nil {
 			return err
+		}
+		if c := s.b[start]; c == '-' || c >= '0' && c <= '9' {
+			s.values--
+			if s.numbers++; s.deep && s.numbers > maxNumbers {
+				return errTooManyOf
+			}
 		}
 		if s.take(',') {
 			continue

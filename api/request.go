@@ -54,6 +54,8 @@ func notJSON(err error) *refusal {
 		return invalid("", "the body's JSON is nested more than %d deep", maxDepth)
 	case errors.Is(err, errTooMany):
 		return invalid("", "the body has more than %d fields", maxMembers)
+	case errors.Is(err, errTooManyOf):
+		return invalid("", "the body's JSON holds more than %d values, or more than %d numbers in lists; send less at a time", maxValues, maxNumbers)
 	case errors.Is(err, errLongName):
 		return invalid("", "a name in the body's JSON, or what a \"$ref\" in it refers to, is longer than %d bytes", maxName)
 	case errors.Is(err, errNotObject):
@@ -78,6 +80,11 @@ func (q *request) readParts(p parts) *refusal {
 	case p.strange != "":
 		return invalid("messages", "a message has a part of the type %q; there is: text, image_url, input_audio, refusal", clip(p.strange, 40))
 	}
+	for _, m := range q.members {
+		if name := string(m.key); m.holds > maxSchema && (name == "response_format" || name == "json_schema") {
+			return invalid(name, "%s holds more than %d values; ask for a smaller schema", name, maxSchema)
+		}
+	}
 	q.images, q.edits = p.images, append(q.edits, p.refusals...)
 	q.single = string(q.value("parallel_tool_calls")) == "false"
 	return nil
@@ -88,6 +95,9 @@ func (q *request) readParts(p parts) *refusal {
 func translated(body []byte) (*request, *refusal) {
 	out, err := outlineOf(body)
 	at := out.get("model")
+	if errors.Is(err, errTooManyOf) || errors.Is(err, errTooDeep) { // What the client wrote was just within bounds.
+		return nil, notJSON(err)
+	}
 	if err != nil || out.twice != "" || !at.found() || body[at.start] != '"' {
 		return nil, refuse(scheduler.Internal, "relay itself failed to put this request into the engine's words")
 	}

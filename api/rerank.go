@@ -35,9 +35,10 @@ func rerankDialect(_ http.Header, body []byte) (*request, *refusal) {
 // documentsOf are the texts of documents, which are strings or objects with a text.
 func documentsOf(v []byte) ([]string, *refusal) {
 	var list []json.RawMessage
-	if v != nil {
-		json.Unmarshal(v, &list)
-	}
+	each(v, func(e []byte) bool {
+		list = append(list, e)
+		return len(list) <= maxInputs
+	})
 	if len(list) == 0 {
 		return nil, invalid("documents", "the body has no documents")
 	}

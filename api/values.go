@@ -229,23 +229,21 @@ func prompts(v []byte) int {
 	if len(v) == 0 || v[0] != '[' {
 		return 1
 	}
-	var list []json.RawMessage
-	if json.Unmarshal(v, &list) != nil {
-		return -1
-	}
-	ids := 0
-	for _, e := range list {
+	n, ids := 0, false
+	each(v, func(e []byte) bool {
+		n++
 		switch {
 		case e[0] >= '0' && e[0] <= '9' || e[0] == '-':
-			ids++
+			ids = true
 		case e[0] != '"' && e[0] != '[':
-			return -1
+			n = -1
 		}
-	}
-	if ids > 0 { // One prompt of ids, or of ids and texts.
+		return n > 0
+	})
+	if ids && n > 0 { // One prompt of ids, or of ids and texts.
 		return 1
 	}
-	return len(list)
+	return n
 }
 
 // maxInputs is how many texts one request for embeddings may bring, as at OpenAI's.
@@ -258,23 +256,25 @@ func isInput(v []byte) string {
 	if prompts(v) > maxInputs {
 		return fmt.Sprintf("it holds more than %d texts; send them in several requests", maxInputs)
 	}
-	var list []json.RawMessage
-	if v[0] == '"' {
-		list = []json.RawMessage{v}
-	} else {
-		json.Unmarshal(v, &list)
-	}
-	for _, e := range list {
-		if string(e) == `""` || string(e) == "[]" {
-			return "it holds an empty text"
-		}
+	empty := string(v) == `""`
+	each(v, func(e []byte) bool {
+		empty = string(e) == `""` || string(e) == "[]"
+		return !empty
+	})
+	if empty {
+		return "it holds an empty text"
 	}
 	return ""
 }
 
 func isIDs(v []byte) string {
-	var list []int32
-	if json.Unmarshal(v, &list) != nil || slices.ContainsFunc(list, func(id int32) bool { return id < 0 }) {
+	ids := v[0] == '['
+	each(v, func(e []byte) bool {
+		_, ids = whole(e)
+		ids = ids && e[0] != '-'
+		return ids
+	})
+	if !ids {
 		return "it must be a list of token ids, whole numbers from 0 on"
 	}
 	return ""

@@ -34,8 +34,18 @@ func ReadFields(body []byte) *Fields {
 	return f
 }
 
+// maxMembers bounds an object that is read, maxElements a list of objects or strings.
+const (
+	maxMembers  = 1_000
+	maxElements = 10_000
+)
+
 func (f *Fields) fill(raw []byte) bool {
 	return members(raw, func(name []byte, value json.RawMessage) {
+		if len(f.list) == maxMembers {
+			f.Fail("", "an object has more than %d fields; send less of them", maxMembers)
+			return
+		}
 		f.list = append(f.list, member{name: string(name), value: value})
 	})
 }
@@ -237,6 +247,12 @@ func (f *Fields) each(name, what string, add func(path string, v json.RawMessage
 	}
 	i := 0
 	ok := elements(v, func(v json.RawMessage) {
+		if i == maxElements {
+			f.Fail(name, "%q holds more than %d %s; send less at a time", clip(name), maxElements, what)
+		}
+		if *f.fault != nil {
+			return
+		}
 		path := f.at(name) + "[" + strconv.Itoa(i) + "]"
 		if !add(path, v) && *f.fault == nil {
 			*f.fault = fieldError(path, "%q must be a list of %s", clip(name), what)
