@@ -92,12 +92,15 @@ func oneOf(words ...string) func([]byte) string {
 const maxStops = 64
 
 func isStop(v []byte) string {
-	if v[0] == '"' {
-		return ""
-	}
 	var list []string
-	if json.Unmarshal(v, &list) != nil || len(list) > maxStops {
+	switch {
+	case v[0] == '"':
+		list = []string{unquote(v)}
+	case json.Unmarshal(v, &list) != nil || len(list) > maxStops:
 		return fmt.Sprintf("it must be a string, or a list of at most %d strings", maxStops)
+	}
+	if slices.Contains(list, "") { // The engine would end every answer by it, at once.
+		return "it holds an empty string"
 	}
 	return ""
 }
