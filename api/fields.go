@@ -70,8 +70,8 @@ var sampling = passed("temperature", "top_p", "frequency_penalty", "presence_pen
 	"repeat_penalty", "repeat_last_n", "dry_multiplier", "dry_base", "dry_allowed_length", "dry_penalty_last_n", "dry_sequence_breakers",
 	"mirostat", "mirostat_tau", "mirostat_eta", "adaptive_target", "adaptive_decay", "samplers", "min_keep",
 	"grammar", "json_schema", "ignore_eos", "cache_prompt", "n_keep", "n_indent", "t_max_predict_ms").with(fields{
-	"max_tokens":        {check: wholeFrom(0)},
-	"n_predict":         {check: wholeFrom(-1)},
+	"max_tokens":        {check: wholeFrom(1)},
+	"n_predict":         {check: isPredict},
 	"n":                 {check: wholeBetween(1, 128)},
 	"stop":              {check: isStop},
 	"stream":            {check: isBool},
@@ -94,7 +94,6 @@ var chatFields = sampling.with(passed("model", "messages", "tools", "tool_choice
 	"response_format":       {check: isResponseFormat},
 	"reasoning_effort":      {check: isString},
 	"max_completion_tokens": {check: wholeFrom(1)},
-	"max_tokens":            {check: wholeFrom(1)},
 	"logprobs":              {check: isBool},
 	"top_logprobs":          {check: wholeBetween(0, 20)},
 	"modalities":            {hint: true, check: isTextOnly},

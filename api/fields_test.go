@@ -110,6 +110,7 @@ func TestFieldsRefused(t *testing.T) {
 		},
 		"/v1/completions": {
 			"prompt": {`5`, `{}`, `[]`, `[{"prompt_string":"x"}]`, `[null]`}, "echo": {`true`}, "best_of": {`2`}, "suffix": {`"x"`}, "logprobs": {`true`, `21`}, "messages": {`[]`},
+			"max_tokens": {`0`}, "n_predict": {`0`, `-2`, `"5"`},
 		},
 		"/v1/embeddings": {
 			"input": {`5`, `[]`, `{}`, `""`, `["a",""]`, `[[]]`, `[` + strings.Repeat(`"a",`, 2048) + `"a"]`}, "dimensions": {`0`, `"2"`}, "encoding_format": {`"hex"`, `5`}, "stream": {`true`},

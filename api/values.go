@@ -61,6 +61,15 @@ func wholeFrom(least int) func([]byte) string {
 	}
 }
 
+// isPredict takes how many tokens to answer with, as llama-server has it. To 0 it answers
+// with one.
+func isPredict(v []byte) string {
+	if n, ok := whole(v); !ok || n < 1 && n != -1 {
+		return "it must be a whole number from 1 on, or -1 for as many as fit"
+	}
+	return ""
+}
+
 func wholeBetween(least, most int) func([]byte) string {
 	return func(v []byte) string {
 		if n, ok := whole(v); !ok || n < least || n > most {
