@@ -99,7 +99,7 @@ func TestFieldsRefused(t *testing.T) {
 	}
 	wrong := map[string]map[string][]string{
 		"/v1/chat/completions": {
-			"stream": {`"yes"`, `1`}, "n": {`0`, `129`, `1.5`, `"2"`}, "stop": {`5`, `[1]`}, "max_tokens": {`0`, `-1`, `"5"`}, "max_completion_tokens": {`0`, `1e3`},
+			"stream": {`"yes"`, `1`}, "n": {`0`, `129`, `1.5`, `"2"`}, "stop": {`5`, `[1]`, `""`, `[""]`, `["",""]`, `["a",""]`}, "max_tokens": {`0`, `-1`, `"5"`}, "max_completion_tokens": {`0`, `1e3`},
 			"logprobs": {`1`}, "top_logprobs": {`21`, `-1`, `"2"`}, "messages": {`"hi"`, `{}`, `[]`, `[ ]`, `["hi"]`, `[{}]`, `[{"content":"a"}]`, `[{"role":"usr","content":"a"}]`, `[{"role":5}]`, `[{"role":null}]`, `[{"role":"function","name":"f","content":"a"}]`}, "reasoning_effort": {`"hgh"`, `5`, `""`}, "temperature": {`"x"`, `true`}, "top_p": {`[]`}, "frequency_penalty": {`"0"`}, "presence_penalty": {`{}`}, "modalities": {`["text","audio"]`, `["audio"]`}, "verbosity": {`"low"`},
 			"store": {`true`}, "service_tier": {`"priority"`}, "stream_options": {`true`, `{"what":1}`, `{"include_usage":1}`}, "user": {`5`},
 			"tools":           {`{}`, `["f"]`, `[{"type":"web_search"}]`, `[{"type":"function"}]`, `[{"type":"function","function":{}}]`},
@@ -110,6 +110,7 @@ func TestFieldsRefused(t *testing.T) {
 		},
 		"/v1/completions": {
 			"prompt": {`5`, `{}`, `[]`, `[{"prompt_string":"x"}]`, `[null]`}, "echo": {`true`}, "best_of": {`2`}, "suffix": {`"x"`}, "logprobs": {`true`, `21`}, "messages": {`[]`},
+			"max_tokens": {`0`}, "n_predict": {`0`, `-2`, `"5"`},
 		},
 		"/v1/embeddings": {
 			"input": {`5`, `[]`, `{}`, `""`, `["a",""]`, `[[]]`, `[` + strings.Repeat(`"a",`, 2048) + `"a"]`}, "dimensions": {`0`, `"2"`}, "encoding_format": {`"hex"`, `5`}, "stream": {`true`},
