@@ -161,6 +161,8 @@ var (
 		"add_special":   {check: isBool},
 		"parse_special": {check: isBool},
 		"with_pieces":   {check: isBool},
+		"text":          {refused: "send content"},
+		"prompt":        {refused: "send content"},
 	})
 	detokenizeFields = passed("model").with(fields{"tokens": {check: isIDs}})
 )

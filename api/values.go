@@ -71,10 +71,23 @@ func whole(v []byte) (n int, ok bool) {
 	return n, true
 }
 
+// asDigits says how a number is written that a value may have been meant for.
+func asDigits(v []byte) string {
+	switch {
+	case isNumber(v) != "":
+		return ""
+	case bytes.ContainsAny(v, ".eE"):
+		return ", written without a point and without an exponent"
+	case len(v) > 9:
+		return ", of nine digits at most"
+	}
+	return ""
+}
+
 func wholeFrom(least int) func([]byte) string {
 	return func(v []byte) string {
 		if n, ok := whole(v); !ok || n < least {
-			return fmt.Sprintf("it must be a whole number from %d on", least)
+			return fmt.Sprintf("it must be a whole number from %d on%s", least, asDigits(v))
 		}
 		return ""
 	}
@@ -92,7 +105,7 @@ func isPredict(v []byte) string {
 func wholeBetween(least, most int) func([]byte) string {
 	return func(v []byte) string {
 		if n, ok := whole(v); !ok || n < least || n > most {
-			return fmt.Sprintf("it must be a whole number from %d to %d", least, most)
+			return fmt.Sprintf("it must be a whole number from %d to %d%s", least, most, asDigits(v))
 		}
 		return ""
 	}
