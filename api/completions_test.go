@@ -782,6 +782,20 @@ func TestParamsOfEngineErrors(t *testing.T) {
 	}
 }
 
+// TestPromptsAreBounded: what one request may have computed is, as prompts and as answers
+// to each.
+func TestPromptsAreBounded(t *testing.T) {
+	for _, c := range []struct {
+		prompts, n int
+		taken      bool
+	}{{256, 1, true}, {257, 1, false}, {64, 4, true}, {64, 5, false}, {2, 128, true}, {3, 128, false}, {100000, 1, false}} {
+		_, no := textDialect(nil, fmt.Appendf(nil, `{"model":"m","n":%d,"prompt":["a"%s]}`, c.n, strings.Repeat(`,"a"`, c.prompts-1)))
+		if (no == nil) != c.taken || no != nil && (no.param != "prompt" || no.verdict().status != 400) {
+			t.Errorf("%d prompts, n %d: %v", c.prompts, c.n, no)
+		}
+	}
+}
+
 // When a living engine fails at a request and there is no other to ask, its
 // words are the answer, soon.
 func TestEngineFailsAndThereIsNoOther(t *testing.T) {

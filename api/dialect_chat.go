@@ -44,6 +44,10 @@ func chatDialect(_ http.Header, body []byte) (*request, *refusal) {
 	return q, q.complete(chat.OfChat, logprobs && top == 0)
 }
 
+// maxAnswersAsked bounds the answers of one request: each has to wait for a slot, before
+// the requests of other clients.
+const maxAnswersAsked = 256
+
 // textDialect is POST /v1/completions.
 func textDialect(_ http.Header, body []byte) (*request, *refusal) {
 	q, no := readRequest(textFields, body)
@@ -63,6 +67,9 @@ func textDialect(_ http.Header, body []byte) (*request, *refusal) {
 	}
 	if no := q.complete(chat.OfText, false); no != nil {
 		return nil, no
+	}
+	if answers := q.prompts * max(q.answers, 1); answers > maxAnswersAsked {
+		return nil, invalid("prompt", "its %d prompts with n: %d are %d answers, and one request gets at most %d; send several requests", q.prompts, max(q.answers, 1), answers, maxAnswersAsked)
 	}
 	if v != nil {
 		q.reply = legacyLogprobs(q.reply, n)

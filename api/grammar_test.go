@@ -31,6 +31,32 @@ func TestGrammars(t *testing.T) {
 	}
 }
 
+// TestNamesInSchemas: the engine ends over a name of some ten thousand bytes.
+func TestNamesInSchemas(t *testing.T) {
+	schema := func(name, ref string) string {
+		return `{"type":"object","properties":{"` + name + `":{"` + ref + `"}}}`
+	}
+	long := strings.Repeat("!", maxName+1)
+	for _, tc := range []struct {
+		schema string
+		taken  bool
+	}{
+		{schema(long[1:], `title":"`+long), true}, {schema(long, `type":"string`), false}, {schema("a", `$ref":"#`+long[2:]), true},
+		{schema("a", `$ref":"#`+long), false}, {schema("a", `\u0024\u0072\u0065\u0066":"#`+long), false},
+	} {
+		for path, body := range map[string]string{
+			"/v1/chat/completions": `{"model":"m","messages":[{"role":"user","content":"a"}],"response_format":{"type":"json_schema","json_schema":{"name":"n","schema":` + tc.schema + `}}}`,
+			"/v1/messages":         `{"model":"m","max_tokens":1,"messages":[{"role":"user","content":"a"}],"tools":[{"name":"f","input_schema":` + tc.schema + `}]}`,
+			"/v1/responses":        `{"model":"m","input":"a","text":{"format":{"type":"json_schema","name":"n","schema":` + tc.schema + `}}}`,
+		} {
+			speak := map[string]dialect{"/v1/chat/completions": chatDialect, "/v1/messages": messagesDialect, "/v1/responses": responsesDialect}[path]
+			if _, no := speak(nil, []byte(body)); (no == nil) != tc.taken || no != nil && no.verdict().status != 400 {
+				t.Errorf("%s %.60s…: %v", path, tc.schema, no)
+			}
+		}
+	}
+}
+
 // TestSamplersThatTakeTooMuch: one small number must not take an engine's memory or time.
 func TestSamplersThatTakeTooMuch(t *testing.T) {
 	many := string(encodeJSON(strings.Split(strings.Repeat("a ", maxBreakers), " ")))

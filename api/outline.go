@@ -13,6 +13,10 @@ import (
 // parsers behind the door recurse.
 const maxDepth = 128
 
+// maxName bounds a name in JSON, and what a $ref refers to, in bytes: the engine makes the
+// names of a grammar's rules of those in a schema, with a parser that recurses.
+const maxName = 1 << 10
+
 // span is a part of a body, from start to before end.
 type span struct{ start, end int }
 
@@ -70,6 +74,7 @@ var (
 	errTooDeep   = errors.New("nested too deep")
 	errNotUTF8   = errors.New("not UTF-8")
 	errTooMany   = errors.New("too many members")
+	errLongName  = errors.New("a name is too long")
 )
 
 // outlineOf checks that b is one JSON object, whole and valid, in UTF-8, and
@@ -270,6 +275,9 @@ func (s *scanner) object(depth int, at place) error {
 		if err := s.value(depth+1, inside); err != nil {
 			return err
 		}
+		if s.deep && (k.end-k.start > maxName+2 || s.i-start > maxName+2 && s.b[start] == '"' && isRef(k.of(s.b))) {
+			return errLongName
+		}
 		switch v := (span{start, s.i}); at {
 		case placeRoot:
 			if len(s.out.members) == maxMembers {
@@ -330,6 +338,12 @@ func (s *scanner) role(v []byte) {
 	default:
 		s.wrong(fmt.Sprintf("a message has the role %q; there is: %s", clip(role, 40), roles))
 	}
+}
+
+// isRef says of a name, in its quotes, that its value refers to a schema.
+func isRef(name []byte) bool {
+	const ref = "$ref"
+	return string(name) == `"`+ref+`"` || len(name) <= 6*len(ref)+2 && string(unquoteBytes(name)) == ref
 }
 
 // message notes a member of a message.

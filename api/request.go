@@ -54,6 +54,8 @@ func notJSON(err error) *refusal {
 		return invalid("", "the body's JSON is nested more than %d deep", maxDepth)
 	case errors.Is(err, errTooMany):
 		return invalid("", "the body has more than %d fields", maxMembers)
+	case errors.Is(err, errLongName):
+		return invalid("", "a name in the body's JSON, or what a \"$ref\" in it refers to, is longer than %d bytes", maxName)
 	case errors.Is(err, errNotObject):
 		return invalid("", "the body is JSON, but not an object")
 	}
