@@ -139,6 +139,11 @@ func (d *Door) attempts(ctx context.Context, c *call, q *request, m scheduler.Se
 			return no
 		}
 		last = no
+		if no.died {
+			if c.deaths++; c.deaths > maxDeaths {
+				return noMoreDeaths(no)
+			}
+		}
 		if mark := cmp.Or(rt.Mark, rt.Peer); !slices.Contains(tried, mark) {
 			tried = append(tried, mark)
 		}
@@ -148,6 +153,18 @@ func (d *Door) attempts(ctx context.Context, c *call, q *request, m scheduler.Se
 		}
 		d.opt.Log.Info("trying elsewhere", "request_id", c.id, "peer", shortPeer(rt.Peer), "attempt", c.tries, "reason", no.reason)
 	}
+}
+
+// maxDeaths is how many engines may end over a request before it is given to one more:
+// the first may have ended by itself, the second shows that the request ends engines.
+const maxDeaths = 1
+
+// noMoreDeaths is the end of a request that engines end over: it is given to nobody else,
+// by relay or by its client.
+func noMoreDeaths(last *refusal) *refusal {
+	no := refuse(scheduler.EngineFailed, "%d engines ended over this request, so relay gives it to no other; do not send it again as it is", maxDeaths+1)
+	no.retry, no.last, no.cause = scheduler.RetryNever, true, last.cause
+	return no
 }
 
 // fallback is the model that an admin lets answer in the place of one that cannot be

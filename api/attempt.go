@@ -32,6 +32,8 @@ type attempt struct {
 	// delivered says that data of the answer has gone to the client, after
 	// which no other replica may begin again.
 	delivered bool
+	// began says that something of the answer came from the replica.
+	began bool
 	// turnedDown says that the engine refused the request itself, as it should.
 	turnedDown bool
 }
@@ -219,7 +221,6 @@ func (a *attempt) passStream(ctx context.Context, k *clock, resp *http.Response,
 	ans.speak(q.reply(c, a.shown))
 	c.hold.drop() // what an attempt before this one kept
 	t := tally{answers: q.answers, most: max(q.answers, 1) * max(q.prompts, 1)}
-	began := false
 	var ev chunk
 	for {
 		next, err := events.next()
@@ -232,7 +233,7 @@ func (a *attempt) passStream(ctx context.Context, k *clock, resp *http.Response,
 		case "null": // llama-server sends it between the answers to several prompts.
 			continue
 		case endOfStream:
-			if !began {
+			if !a.began {
 				return a.failed(nil, "%s ended an answer before it began", a.who())
 			}
 			k.pause()
@@ -267,8 +268,8 @@ func (a *attempt) passStream(ctx context.Context, k *clock, resp *http.Response,
 			if !q.progress {
 				continue
 			}
-		} else if !began {
-			began = true
+		} else if !a.began {
+			a.began = true
 			c.token = time.Since(c.began)
 		}
 		k.pause()
@@ -288,7 +289,7 @@ func (a *attempt) passStream(ctx context.Context, k *clock, resp *http.Response,
 			a.delivered = true
 			c.events++
 		}
-		if began {
+		if a.began {
 			k.set("the next token came", a.door.opt.Deadlines.BetweenTokens)
 		} else {
 			k.set("the first token came", a.door.opt.Deadlines.FirstToken)
@@ -413,12 +414,14 @@ func (a *attempt) broken(ctx context.Context, err error, resp *http.Response) *r
 		no = parseHopRefusal([]byte(resp.Trailer.Get(headerBroken)), a.who())
 	case a.route.Local:
 		no = refuse(scheduler.EngineFailed, "this peer's engine ended in the middle of its work")
+		no.died = !undialled(err)
 	case err == io.EOF: // itself: what ends a link may wrap it
 		no = refuse(scheduler.EngineFailed, "%s ended an answer before its end", a.who())
 	default:
 		no = refuse(scheduler.PeerGone, "%s went away", a.who())
 	}
 	no.cause = err
+	no.died = no.died && !a.began
 	return a.late(no)
 }
 

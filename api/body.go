@@ -31,7 +31,7 @@ func (d *Door) readBody(w http.ResponseWriter, r *http.Request) (*buffer, *refus
 	}
 	buf := &buffer{held: d.held}
 	no := func() *refusal {
-		if r.ContentLength > 0 && !buf.more(int(min(r.ContentLength, 4<<20))+1) {
+		if r.ContentLength > 0 && !buf.more(int(min(r.ContentLength, 64<<10))+1) {
 			return busyBodies()
 		}
 		for {

@@ -57,6 +57,7 @@ type call struct {
 	peer     string
 	hardware string
 	tries    int
+	deaths   int // engines that ended over this request
 	status   int
 	stream   bool
 	reason   string

@@ -321,8 +321,9 @@ func (c *Control) removeKey(r *http.Request) (KeyShown, error) {
 	if err != nil {
 		return KeyShown{}, err
 	}
+	used := c.Keys.Sum(k.id) // What others tell of it is forgotten with it.
 	_, err = c.Mesh.Table().DeleteShared(keys.Kind, k.id)
-	return k.shown(c.Keys.Sum(k.id), time.Now()), err
+	return k.shown(used, time.Now()), err
 }
 
 func (c *Control) rotateKey(r *http.Request) (KeyMade, error) {

@@ -236,7 +236,7 @@ func TestDialectRefusals(t *testing.T) {
 		{"/v1/responses", `{"model":"tiny","input":"hi"`, 400, "not JSON"},
 		{"/v1/responses", `{"model":"other","input":"hi"}`, 404, `"code":"model_not_found"`},
 		{"/v1/responses", `{"model":"tiny","input":"` + long + `"}`, 400, `"code":"context_length_exceeded"`},
-		{"/v1/responses", `{"model":"tiny","input":"` + long + `","stream":true}`, 400, `This model's maximum context length is 64 tokens. However, your messages resulted in `},
+		{"/v1/responses", `{"model":"tiny","input":"` + long + `","stream":true}`, 400, `This model's maximum context length is 64 tokens. However, your input resulted in `},
 		{"/v1/messages", messages + `,"mcp_servers":[]}`, 400, `{"type":"error","error":{"type":"invalid_request_error","message":"\"mcp_servers\" is not supported`},
 		{"/v1/messages", messages, 400, "not JSON"},
 		{"/v1/messages", strings.Replace(messages, "tiny", "other", 1) + `}`, 404, `"type":"not_found_error"`},

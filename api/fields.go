@@ -65,11 +65,15 @@ func passed(names ...string) fields {
 
 // sampling are the fields of both completions, OpenAI's and llama-server's own, whose
 // values are the engine's business.
-var sampling = passed("temperature", "top_p", "frequency_penalty", "presence_penalty", "seed", "logit_bias",
+var sampling = passed("seed", "logit_bias",
 	"top_k", "min_p", "top_n_sigma", "typical_p", "xtc_probability", "xtc_threshold", "dynatemp_range", "dynatemp_exponent",
-	"repeat_penalty", "repeat_last_n", "dry_multiplier", "dry_base", "dry_allowed_length", "dry_penalty_last_n", "dry_sequence_breakers",
+	"repeat_penalty", "dry_multiplier", "dry_base", "dry_allowed_length",
 	"mirostat", "mirostat_tau", "mirostat_eta", "adaptive_target", "adaptive_decay", "samplers", "min_keep",
-	"grammar", "json_schema", "ignore_eos", "cache_prompt", "n_keep", "n_indent", "t_max_predict_ms").with(fields{
+	"json_schema", "ignore_eos", "cache_prompt", "n_keep", "n_indent", "t_max_predict_ms").with(fields{
+	"temperature":       {check: isNumber},
+	"top_p":             {check: isNumber},
+	"frequency_penalty": {check: isNumber},
+	"presence_penalty":  {check: isNumber},
 	"max_tokens":        {check: wholeFrom(1)},
 	"n_predict":         {check: isPredict},
 	"n":                 {check: wholeBetween(1, 128)},
@@ -82,17 +86,24 @@ var sampling = passed("temperature", "top_p", "frequency_penalty", "presence_pen
 	"id_slot":           {refused: "relay chooses the slot; leave it out"},
 	"lora":              {refused: "no adapters are loaded; leave it out"},
 	"response_fields":   {refused: "the answer has the fields that it has; leave it out"},
+
+	"grammar": {check: isGrammar},
+	// The engine makes room for as many tokens as these say, and compares each breaker
+	// with the whole vocabulary.
+	"repeat_last_n":         {check: wholeBetween(-1, 1<<20)},
+	"dry_penalty_last_n":    {check: wholeBetween(-1, 1<<20)},
+	"dry_sequence_breakers": {check: isBreakers},
 })
 
 // chatFields are those of POST /v1/chat/completions.
 var chatFields = sampling.with(passed("model", "messages", "tools", "tool_choice", "chat_template_kwargs", "reasoning_format", "add_generation_prompt",
 	"continue_final_message", "reasoning_budget_tokens", "thinking_budget_tokens", "reasoning_budget_message")).with(fields{
-	"messages":              {check: isList},
+	"messages":              {check: isMessages},
 	"tools":                 {check: isTools},
 	"tool_choice":           {check: isToolChoice},
 	"parallel_tool_calls":   {check: isBool},
 	"response_format":       {check: isResponseFormat},
-	"reasoning_effort":      {check: isString},
+	"reasoning_effort":      {check: oneOf("none", "minimal", "low", "medium", "high", "xhigh")},
 	"max_completion_tokens": {check: wholeFrom(1)},
 	"logprobs":              {check: isBool},
 	"top_logprobs":          {check: wholeBetween(0, 20)},

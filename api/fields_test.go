@@ -100,7 +100,7 @@ func TestFieldsRefused(t *testing.T) {
 	wrong := map[string]map[string][]string{
 		"/v1/chat/completions": {
 			"stream": {`"yes"`, `1`}, "n": {`0`, `129`, `1.5`, `"2"`}, "stop": {`5`, `[1]`, `""`, `[""]`, `["",""]`, `["a",""]`}, "max_tokens": {`0`, `-1`, `"5"`}, "max_completion_tokens": {`0`, `1e3`},
-			"logprobs": {`1`}, "top_logprobs": {`21`, `-1`, `"2"`}, "messages": {`"hi"`, `{}`}, "modalities": {`["text","audio"]`, `["audio"]`}, "verbosity": {`"low"`},
+			"logprobs": {`1`}, "top_logprobs": {`21`, `-1`, `"2"`}, "messages": {`"hi"`, `{}`, `[]`, `[ ]`, `["hi"]`, `[{}]`, `[{"content":"a"}]`, `[{"role":"usr","content":"a"}]`, `[{"role":5}]`, `[{"role":null}]`, `[{"role":"function","name":"f","content":"a"}]`}, "reasoning_effort": {`"hgh"`, `5`, `""`}, "temperature": {`"x"`, `true`}, "top_p": {`[]`}, "frequency_penalty": {`"0"`}, "presence_penalty": {`{}`}, "modalities": {`["text","audio"]`, `["audio"]`}, "verbosity": {`"low"`},
 			"store": {`true`}, "service_tier": {`"priority"`}, "stream_options": {`true`, `{"what":1}`, `{"include_usage":1}`}, "user": {`5`},
 			"tools":           {`{}`, `["f"]`, `[{"type":"web_search"}]`, `[{"type":"function"}]`, `[{"type":"function","function":{}}]`},
 			"tool_choice":     {`"any"`, `5`, `{"type":"custom"}`, `{"type":"function","function":{"name":"g"}}`, `{"type":"allowed_tools","allowed_tools":{"mode":"auto","tools":[]}}`},
@@ -140,9 +140,9 @@ func TestFieldsRefused(t *testing.T) {
 	}
 	// What only fields together can be wrong in.
 	for _, body := range []string{
-		`{"model":"tiny","messages":[],"stream_options":{"include_usage":true}}`, `{"model":"tiny","messages":[],"max_tokens":1,"max_completion_tokens":2}`,
-		`{"model":"tiny","messages":[],"top_logprobs":2}`, `{"model":"tiny","messages":[],"tool_choice":"required"}`,
-		`{"model":"tiny","messages":[],"logprobs":true,"tools":[{"type":"function","function":{"name":"f"}}]}`,
+		`{"model":"tiny","messages":[{"role":"user","content":"a"}],"stream_options":{"include_usage":true}}`, `{"model":"tiny","messages":[{"role":"user","content":"a"}],"max_tokens":1,"max_completion_tokens":2}`,
+		`{"model":"tiny","messages":[{"role":"user","content":"a"}],"top_logprobs":2}`, `{"model":"tiny","messages":[{"role":"user","content":"a"}],"tool_choice":"required"}`,
+		`{"model":"tiny","messages":[{"role":"user","content":"a"}],"logprobs":true,"tools":[{"type":"function","function":{"name":"f"}}]}`,
 		`{"model":"tiny","messages":[{"role":"user","content":[{"type":"file","file":{}}]}]}`, `{"model":"tiny","messages":[{"role":"user","content":[{"type":"video_url"}]}]}`,
 		`{"model":"tiny","messages":[{"role":"user","content":[{"text":"a"}]}]}`, `{"model":"tiny","messages":[{"role":"user","content":[{"type":5}]}]}`,
 		`{"model":"tiny","messages":[{"role":"assistant","function_call":{"name":"f"}}]}`, `{"model":"tiny","messages":[{"role":"assistant","audio":{"id":"x"}}]}`,
@@ -157,6 +157,22 @@ func TestFieldsRefused(t *testing.T) {
 	golden(t, "fields.golden", b.String())
 }
 
+// TestEchoedMessagesAreTaken: clients send back what they were sent, with whatever their
+// own types have beside.
+func TestEchoedMessagesAreTaken(t *testing.T) {
+	for _, message := range []string{
+		`{"role":"assistant","content":"a","refusal":null,"annotations":[],"audio":null,"function_call":null,"reasoning_content":"r","reasoning":"r","reasoning_details":[{"type":"x"}],"tool_calls":[],"parsed":{"role":"usr"}}`,
+		`{"role":"assistant","content":null,"tool_calls":[{"id":"1","type":"function","index":0,"function":{"name":"f","arguments":"{}","parsed_arguments":{"role":"x"}}}]}`,
+		`{"role":"tool","tool_call_id":"1","name":"f","content":[{"type":"text","text":"t"}]}`,
+		`{"role":"developer","content":"d","name":"n"}`, `{"content":"s","role":"system"}`, `{"r\u006fle":"\u0075ser","content":"s"}`,
+	} {
+		body := `{"model":"m","messages":[` + message + `,{"role":"user","content":"b"}]}`
+		if _, no := chatDialect(nil, []byte(body)); no != nil {
+			t.Errorf("%s: %s", message, no.message)
+		}
+	}
+}
+
 // TestWhatTheEngineGets of what a client asks for, where relay puts it into other words.
 func TestWhatTheEngineGets(t *testing.T) {
 	const asks = `,"stream":true,"stream_options":{"include_usage":true},"timings_per_token":true,"return_progress":true}`
@@ -165,19 +181,19 @@ func TestWhatTheEngineGets(t *testing.T) {
 		dialect    dialect
 		body, want string
 	}{
-		{chatDialect, `{"messages":[],"model":"m","stream":false,"stream_options":null,"user":"u","store":false}`, `"messages":[]` + asks},
-		{chatDialect, `{"model":"m","messages":[],"logprobs":true}`, `"messages":[],"logprobs":true,"top_logprobs":1` + asks},
-		{chatDialect, `{"model":"m","messages":[],"logprobs":true,"top_logprobs":3}`, `"messages":[],"logprobs":true,"top_logprobs":3` + asks},
-		{chatDialect, `{"model":"m","messages":[],` + tools + `,"tool_choice":{"type":"function","function":{"name":"g"}}}`,
-			`"messages":[],"tools":[{"type":"function","function":{"name":"g"}}],"tool_choice":"required"` + asks},
-		{chatDialect, `{"model":"m","messages":[],` + tools + `,"tool_choice":{"type":"allowed_tools","allowed_tools":{"mode":"auto","tools":[{"type":"function","function":{"name":"f"}}]}}}`,
-			`"messages":[],"tools":[{"type":"function","function":{"name":"f"}}],"tool_choice":"auto"` + asks},
+		{chatDialect, `{"messages":[{"role":"user","content":"a"}],"model":"m","stream":false,"stream_options":null,"user":"u","store":false}`, `"messages":[{"role":"user","content":"a"}]` + asks},
+		{chatDialect, `{"model":"m","messages":[{"role":"user","content":"a"}],"logprobs":true}`, `"messages":[{"role":"user","content":"a"}],"logprobs":true,"top_logprobs":1` + asks},
+		{chatDialect, `{"model":"m","messages":[{"role":"user","content":"a"}],"logprobs":true,"top_logprobs":3}`, `"messages":[{"role":"user","content":"a"}],"logprobs":true,"top_logprobs":3` + asks},
+		{chatDialect, `{"model":"m","messages":[{"role":"user","content":"a"}],` + tools + `,"tool_choice":{"type":"function","function":{"name":"g"}}}`,
+			`"messages":[{"role":"user","content":"a"}],"tools":[{"type":"function","function":{"name":"g"}}],"tool_choice":"required"` + asks},
+		{chatDialect, `{"model":"m","messages":[{"role":"user","content":"a"}],` + tools + `,"tool_choice":{"type":"allowed_tools","allowed_tools":{"mode":"auto","tools":[{"type":"function","function":{"name":"f"}}]}}}`,
+			`"messages":[{"role":"user","content":"a"}],"tools":[{"type":"function","function":{"name":"f"}}],"tool_choice":"auto"` + asks},
 		{chatDialect, `{"model":"m","messages":[{"role":"assistant","content":[{"type":"refusal","refusal":"no"},{"refusal":"\"","type":"refusal"}]}]}`,
 			`"messages":[{"role":"assistant","content":[{"type":"text","text":"no"},{"text":"\"","type":"text"}]}]` + asks},
-		{chatDialect, `{"model":"m","messages":[],"max_tokens":5,"max_completion_tokens":5}`, `"messages":[],"max_completion_tokens":5` + asks},
-		{chatDialect, `{"model":"m","messages":[],"response_format":{"type":"json_object"}}`, `"messages":[],"response_format":{"type":"json_object","schema":{"type":"object"}}` + asks},
-		{chatDialect, `{"model":"m","messages":[],"response_format":{"type":"json_schema","json_schema":{"schema":{"type":"string"}}}}`,
-			`"messages":[],"response_format":{"type":"json_schema","json_schema":{"schema":{"type":"string"}}}` + asks},
+		{chatDialect, `{"model":"m","messages":[{"role":"user","content":"a"}],"max_tokens":5,"max_completion_tokens":5}`, `"messages":[{"role":"user","content":"a"}],"max_completion_tokens":5` + asks},
+		{chatDialect, `{"model":"m","messages":[{"role":"user","content":"a"}],"response_format":{"type":"json_object"}}`, `"messages":[{"role":"user","content":"a"}],"response_format":{"type":"json_object","schema":{"type":"object"}}` + asks},
+		{chatDialect, `{"model":"m","messages":[{"role":"user","content":"a"}],"response_format":{"type":"json_schema","json_schema":{"schema":{"type":"string"}}}}`,
+			`"messages":[{"role":"user","content":"a"}],"response_format":{"type":"json_schema","json_schema":{"schema":{"type":"string"}}}` + asks},
 		{textDialect, `{"model":"m","prompt":"a","logprobs":0,"echo":false}`, `"prompt":"a","logprobs":1` + asks},
 		{embeddingsDialect, `{"model":"m","input":"a","dimensions":5,"encoding_format":"base64"}`, `"input":"a","encoding_format":"float"}`},
 		{rerankDialect, `{"model":"m","query":"q","documents":["a",{"text":"b"}],"top_n":1,"return_documents":true}`, `"query":"q","documents":["a","b"]}`},

@@ -68,11 +68,13 @@ type hopRefusal struct {
 	Retry   string `json:"retry"`
 	// RetryAfter is in seconds; 0 means that there is no hint.
 	RetryAfter int `json:"retry_after,omitempty"`
+	// Died says that the engine was asked and ended over that.
+	Died bool `json:"died,omitempty"`
 }
 
 func (r *refusal) hop() hopRefusal {
 	v := r.verdict()
-	return hopRefusal{Reason: string(r.reason), Message: r.message, Retry: string(v.retry), RetryAfter: int((v.after + time.Second - 1) / time.Second)}
+	return hopRefusal{Reason: string(r.reason), Message: r.message, Retry: string(v.retry), RetryAfter: int((v.after + time.Second - 1) / time.Second), Died: r.died}
 }
 
 // parseHopRefusal reads another peer's refusal; what it does not understand
@@ -89,6 +91,7 @@ func parseHopRefusal(b []byte, who string) *refusal {
 	case scheduler.RetryElsewhere, scheduler.RetryLater, scheduler.RetryNever:
 		no.retry = retry
 	}
+	no.died = h.Died && no.reason == scheduler.EngineFailed
 	if h.RetryAfter > 0 && h.RetryAfter < 1<<20 {
 		no.after = time.Duration(h.RetryAfter) * time.Second
 	}
@@ -196,7 +199,7 @@ func (d *Door) serveHop(w http.ResponseWriter, s *sign, r *http.Request, c *call
 			return context.Canceled
 		}
 		no := refuse(scheduler.EngineFailed, "the engine did not answer")
-		no.cause = err
+		no.cause, no.died = err, !undialled(err)
 		d.refuseHop(w, c, no)
 		return no
 	}
@@ -249,7 +252,7 @@ func (d *Door) serveHop(w http.ResponseWriter, s *sign, r *http.Request, c *call
 			return context.Canceled
 		case err != nil:
 			no := refuse(scheduler.EngineFailed, "the engine there ended in the middle of its work")
-			no.cause = err
+			no.cause, no.died = err, true
 			c.refused(no)
 			if stream {
 				h.Set(headerBroken, string(encodeJSON(no.hop())))

@@ -308,7 +308,7 @@ func TestBadClients(t *testing.T) {
 			return cut(c)
 		}},
 		{"half closed before the answer", crowd, 60 << 10, func(c *net.TCPConn) error {
-			body := `{"model":"tiny","stream":true,"messages":[],"max_tokens":4000}`
+			body := `{"model":"tiny","stream":true,"messages":[{"role":"user","content":"a"}],"max_tokens":4000}`
 			fmt.Fprint(c, head(fmt.Sprintf("Content-Length: %d\r\n\r\n%s", len(body), body)))
 			c.CloseWrite()
 			return cut(c)

@@ -3,7 +3,9 @@ package api
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptrace"
 	"net/textproto"
@@ -89,6 +91,12 @@ func roundTrip(rt http.RoundTripper, r *http.Request) (*http.Response, error) {
 	}
 	resp.Body = &cancelBody{resp.Body, cancel}
 	return resp, nil
+}
+
+// undialled says of roundTrip's error that the request reached nobody.
+func undialled(err error) bool {
+	var op *net.OpError
+	return errors.As(err, &op) && op.Op == "dial"
 }
 
 // cancelBody frees its request's context when it is closed.

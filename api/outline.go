@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 	"unicode/utf8"
 )
@@ -53,6 +54,9 @@ type parts struct {
 	strange string
 	// images says that there are such parts.
 	images bool
+	// wrong says what is wrong with the first message that is no object or has no role
+	// that there is; a template would pass it over.
+	wrong string
 	// old is the first member of a message that OpenAI has given up or that relay does
 	// not know how to pass on.
 	old string
@@ -206,6 +210,9 @@ func (s *scanner) value(depth int, at place) error {
 	if s.i == len(s.b) {
 		return errNotJSON
 	}
+	if at == placeMessage && s.b[s.i] != '{' {
+		s.wrong("a message must be an object with a role and a content")
+	}
 	switch c := s.b[s.i]; {
 	case c == '{':
 		return s.object(depth, at)
@@ -233,10 +240,11 @@ func (s *scanner) value(depth int, at place) error {
 
 func (s *scanner) object(depth int, at place) error {
 	s.i++
+	var p part
 	if s.take('}') {
+		s.ended(at, p)
 		return nil
 	}
-	var p part
 	for {
 		s.space()
 		if s.i == len(s.b) || s.b[s.i] != '"' {
@@ -270,6 +278,7 @@ func (s *scanner) object(depth int, at place) error {
 			s.out.members = append(s.out.members, member{key, span{k.start, s.i}, v})
 		case placeMessage:
 			s.message(key, v)
+			p.role = p.role || string(key) == "role"
 		case placePart:
 			p.note(s.b, k, key, v)
 		}
@@ -277,18 +286,57 @@ func (s *scanner) object(depth int, at place) error {
 			continue
 		}
 		if s.take('}') {
-			if at == placePart {
-				s.part(p)
-			}
+			s.ended(at, p)
 			return nil
 		}
 		return errNotJSON
 	}
 }
 
+// ended notes a message or a part that is read to its end.
+func (s *scanner) ended(at place, p part) {
+	switch {
+	case at == placePart:
+		s.part(p)
+	case at == placeMessage && !p.role:
+		s.wrong("a message has no role; there is: " + roles)
+	}
+}
+
+// roles are those of messages.
+const roles = "system, developer, user, assistant, tool"
+
+// wrong notes what is wrong with a message.
+func (s *scanner) wrong(what string) {
+	if s.out.parts.wrong == "" {
+		s.out.parts.wrong = what
+	}
+}
+
+// role notes the role of a message.
+func (s *scanner) role(v []byte) {
+	switch string(v) {
+	case `"user"`, `"assistant"`, `"tool"`, `"system"`, `"developer"`:
+		return
+	}
+	role := string(v)
+	if v[0] == '"' {
+		role = unquote(v)
+	}
+	switch role {
+	case "user", "assistant", "tool", "system", "developer":
+	case "function":
+		s.wrong("a message has the role \"function\", which OpenAI has given up; use tool_calls and messages of the role tool")
+	default:
+		s.wrong(fmt.Sprintf("a message has the role %q; there is: %s", clip(role, 40), roles))
+	}
+}
+
 // message notes a member of a message.
 func (s *scanner) message(key []byte, v span) {
 	switch string(key) {
+	case "role":
+		s.role(v.of(s.b))
 	case "function_call", "audio":
 		if s.out.parts.old == "" && string(v.of(s.b)) != "null" {
 			s.out.parts.old = string(key)
@@ -296,10 +344,11 @@ func (s *scanner) message(key []byte, v span) {
 	}
 }
 
-// part is one part of a message's content, as far as it was read.
+// part is one part of a message's content, as far as it was read, or the message itself.
 type part struct {
 	kind                   string
 	typed, refusal, spoken span // the type's value; the name and value of a refusal
+	role                   bool // a message has one
 }
 
 func (p *part) note(b []byte, name span, key []byte, v span) {

@@ -57,7 +57,7 @@ func TestOutline(t *testing.T) {
 		{in: `{"messages":[{"content":[{"image_url":{"u\u0072l":"\u0068ttp://x"}}]}]}`, remote: "http://x"},
 		{in: `{"messages":[{"content":[{"image_url":"http://x"}]}]}`, remote: "http://x"},
 		{in: `{"messages":[{"content":[{"input_audio":{"data":"http://x"}}]}]}`, remote: "http://x"},
-		{in: `{"messages":[],"messages":[{"content":[{"input_video":{"url":"http://x"}}]}]}`, remote: "http://x", twice: "messages"},
+		{in: `{"messages":[{"role":"user","content":"a"}],"messages":[{"content":[{"input_video":{"url":"http://x"}}]}]}`, remote: "http://x", twice: "messages"},
 	} {
 		out, err := outlineOf([]byte(c.in))
 		if !errors.Is(err, c.err) || err != nil && c.err == nil {

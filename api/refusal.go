@@ -31,7 +31,10 @@ type refusal struct {
 	// answered says that a living engine or peer said this, so that it is what
 	// the client is told when there is no other replica to ask soon.
 	answered bool
-	// last says that the answer had begun, so that nobody else may give it.
+	// died says that the engine ended over this request, before anything came of it.
+	died bool
+	// last says that nobody else may give the answer: it had begun, or engines end over
+	// this request.
 	last bool
 	// cause goes to the log only.
 	cause error

@@ -63,6 +63,8 @@ func notJSON(err error) *refusal {
 // readParts takes what counts of messages, and refuses what no engine reads.
 func (q *request) readParts(p parts) *refusal {
 	switch {
+	case p.wrong != "":
+		return invalid("messages", "%s", p.wrong)
 	case p.old == "audio":
 		return invalid("messages", "a message has \"audio\", which no model here speaks; send its text as content")
 	case p.old != "":

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -20,6 +21,24 @@ func isBool(v []byte) string {
 func isString(v []byte) string {
 	if v[0] != '"' {
 		return "it must be a string"
+	}
+	return ""
+}
+
+func isNumber(v []byte) string {
+	if v[0] != '-' && (v[0] < '0' || v[0] > '9') {
+		return "it must be a number"
+	}
+	return ""
+}
+
+// isMessages wants one message at least; what is in them the outline has.
+func isMessages(v []byte) string {
+	if wrong := isList(v); wrong != "" {
+		return wrong
+	}
+	if len(bytes.TrimSpace(v[1:len(v)-1])) == 0 {
+		return "it is empty; send one message at least"
 	}
 	return ""
 }

@@ -276,6 +276,8 @@ type Replica struct {
 	// Lost is the id of the worker whose fault it was that it failed; empty where it was
 	// nobody's.
 	Lost string `cbor:"18,keyasint,omitempty"`
+	// Served says of one that failed that it had served requests since it failed last.
+	Served bool `cbor:"19,keyasint,omitempty"`
 }
 
 // Share is the payload of a worker's answer to a placement that has it take layers of

@@ -403,7 +403,7 @@ func (l *leading) hear(v *view, m *modelView, now time.Time) {
 				l.blame(v, m, r, now)
 				continue
 			}
-			why := setback.Failure{Mark: mark(r), Parks: r.State == StateFailed, Reason: r.Reason, Text: r.Message}
+			why := setback.Failure{Mark: mark(r), Parks: r.State == StateFailed, Served: r.Served, Reason: r.Reason, Text: r.Message}
 			if why.Parks { // Of the engine, that way; what is refused is refused however it is to run.
 				failed(r.Way, why)
 			} else {

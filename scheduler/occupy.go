@@ -129,6 +129,9 @@ func (w *worker) leave(e *engine, err error) {
 	defer w.mu.Unlock()
 	e.inFlight--
 	e.used = time.Now()
+	if r := w.runs[e.uid]; r != nil && err == nil {
+		r.served = true
+	}
 	if err != nil && ReasonOf(err) == Timeout {
 		select {
 		case e.doubt <- struct{}{}:

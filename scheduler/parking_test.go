@@ -66,6 +66,34 @@ func TestParking(t *testing.T) {
 	}
 }
 
+// TestServedInBetween: an engine that some requests end and that serves others is not
+// parked; one that just ends is.
+func TestServedInBetween(t *testing.T) {
+	for name, serves := range map[string]bool{"serves": true, "serves nobody": false} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, 2, func(t *testing.T, c *cluster) {
+				on, other := c.peers[0], c.peers[1]
+				c.alone(on)
+				on.engine.life = 10 * time.Second
+				c.addModel("m", 1<<30, on)
+				for range 10 {
+					c.pass(20 * time.Second)
+					if serves {
+						if got := <-on.ask("m"); got.err != nil {
+							t.Fatal(got.err)
+						}
+					}
+				}
+				var parked []string
+				if !serves {
+					parked = []string{on.name}
+				}
+				c.want("parked on", other.parkedOn("m"), parked)
+			})
+		})
+	}
+}
+
 // What is parked on one peer goes on on another.
 func TestParkedOnOnePeerOnly(t *testing.T) {
 	bubble(t, 2, func(t *testing.T, c *cluster) {

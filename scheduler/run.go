@@ -43,6 +43,7 @@ type run struct {
 	restarted uint64    // The number of the last restart that it has been through.
 	restartTo uint64    // The number of the one that is ordered.
 	failed    bool      // It ended by itself and waits for a new order.
+	served    bool      // A request got its answer.
 	lost      string    // The worker of its group whose fault that was; "" where it was nobody's.
 	told      Replica   // What the mesh was last told; zero while that is nothing.
 

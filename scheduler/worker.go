@@ -174,7 +174,7 @@ func (w *worker) live(ctx context.Context, r *run) {
 	w.s.log.Warn("replica "+state, "model", r.name, "error", err)
 	w.mu.Lock()
 	r.failed = true // Before that is told: the answer may come at once.
-	lost := r.lost
+	lost, served := r.lost, r.served
 	w.mu.Unlock()
 	if ReasonOf(err) != PeerGone {
 		lost = ""
@@ -182,7 +182,7 @@ func (w *worker) live(ctx context.Context, r *run) {
 	if r.way.Group != nil {
 		w.s.advert.tell() // The next group is formed of what is free.
 	}
-	w.tell(r, Replica{State: state, Reason: string(ReasonOf(err)), Message: err.Error(), Lost: lost})
+	w.tell(r, Replica{State: state, Reason: string(ReasonOf(err)), Message: err.Error(), Lost: lost, Served: served})
 	<-ctx.Done() // Until the leader orders something else.
 	w.withdraw(r)
 }

@@ -109,13 +109,21 @@ func printAuditHeader(w io.Writer) {
 	fmt.Fprintf(w, auditFormat, "TIME", "KEY", "MODEL", "RAN ON", "PROMPT", "COMPLETION", "LATENCY", "STATUS", "CONTINUED", "REQUEST")
 }
 
+// modelText is what was asked for, and what answered where that has another name.
+func modelText(r api.AuditRow) string {
+	if r.Served != "" && r.Served != r.Model {
+		return r.Model + " → " + r.Served
+	}
+	return cmp.Or(r.Model, "-")
+}
+
 func printAuditRow(w io.Writer, r api.AuditRow, now time.Time) {
 	at := r.Time.Local()
 	when := at.Format(time.TimeOnly)
 	if at.Format(time.DateOnly) != now.Local().Format(time.DateOnly) {
 		when = at.Format("01-02 15:04:05")
 	}
-	fmt.Fprintf(w, auditFormat, when, keyText(r), cmp.Or(r.Served, r.Model, "-"), ranText(r), tokenText(r.Prompt), tokenText(r.Completion), tookText(r.TotalMS), statusText(r), continuedText(r), r.ID)
+	fmt.Fprintf(w, auditFormat, when, keyText(r), modelText(r), ranText(r), tokenText(r.Prompt), tokenText(r.Completion), tookText(r.TotalMS), statusText(r), continuedText(r), r.ID)
 }
 
 func keyText(r api.AuditRow) string { return cmp.Or(r.KeyName, r.Key, "-") }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
@@ -26,7 +27,11 @@ func newStatus() *cobra.Command {
 		Args: exactly(0, "no arguments"),
 	}
 	asJSON := jsonFlag(cmd)
+	watch := cmd.Flags().Bool("watch", false, "show it anew every two seconds, until Ctrl-C; with --json a line each time")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if *watch {
+			return watchStatus(cmd, *asJSON)
+		}
 		s, err := ask[api.Status](cmd.Context(), http.MethodGet, "/v0/status", nil)
 		if err != nil {
 			return err
@@ -42,6 +47,41 @@ func newStatus() *cobra.Command {
 		return err
 	}
 	return cmd
+}
+
+// watchEvery is how often a status that is watched is shown anew.
+const watchEvery = 2 * time.Second
+
+// watchStatus shows the status until the command is ended. A peer that stops ends it,
+// too.
+func watchStatus(cmd *cobra.Command, asJSON bool) error {
+	out := cmd.OutOrStdout()
+	next := time.NewTicker(watchEvery)
+	defer next.Stop()
+	ended := &interrupted{"stopped watching"}
+	for {
+		s, err := ask[api.Status](cmd.Context(), http.MethodGet, "/v0/status", nil)
+		if err != nil {
+			return orInterrupted(cmd, err, ended.text)
+		}
+		if asJSON {
+			if err := json.NewEncoder(out).Encode(s); err != nil {
+				return err
+			}
+		} else {
+			if isTerminal(out) {
+				fmt.Fprint(out, "\x1b[H\x1b[2J") // To the top of an empty screen.
+			} else {
+				fmt.Fprintf(out, "%s\n", time.Now().Format(time.TimeOnly))
+			}
+			printStatus(out, s, time.Now())
+		}
+		select {
+		case <-next.C:
+		case <-cmd.Context().Done():
+			return ended
+		}
+	}
 }
 
 func printStatus(w io.Writer, s api.Status, now time.Time) {

@@ -122,7 +122,7 @@ func put(t *testing.T, table *record.Table, k Key) (secret, id string) {
 	return secret, id
 }
 
-func write(t *testing.T, table *record.Table, id string, k Key) {
+func write(t testing.TB, table *record.Table, id string, k Key) {
 	t.Helper()
 	payload, err := record.Marshal(k)
 	if err != nil {

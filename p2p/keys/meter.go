@@ -34,7 +34,8 @@ const (
 )
 
 // Meter counts what the keys use at this peer, tells the others, adds up what they
-// tell, and says whether a key may use more.
+// tell, and says whether a key may use more. Of what others tell it takes in what is
+// about keys that there are.
 //
 // # How far a limit can be overshot
 //
@@ -65,17 +66,17 @@ type Meter struct {
 	began time.Time
 	wake  chan struct{} // There is something to be written.
 
-	mu       sync.Mutex
-	day      int64
-	last     string                       // Bucket that was written last.
-	failed   string                       // What the last write that failed said.
-	mine     map[string]*account          // By key.
-	due      map[string]bool              // Buckets of keys that are to be written.
-	told     map[string]map[peer.ID]*told // By key and author.
-	seen     map[string]record.Signed     // By id: the records of others that told says.
-	revision uint64
-	up       map[peer.ID]bool
-	upAt     time.Duration
+	hearing hearing
+
+	mu     sync.Mutex
+	day    int64
+	last   string                       // Bucket that was written last.
+	failed string                       // What the last write that failed said.
+	mine   map[string]*account          // By key.
+	due    map[string]bool              // Buckets of keys that are to be written.
+	told   map[string]map[peer.ID]*told // By key of the mesh and author.
+	up     map[peer.ID]bool
+	upAt   time.Duration
 }
 
 // account is what a key uses here.
@@ -91,7 +92,7 @@ type account struct {
 // told is what another peer says that a key has used there.
 type told struct {
 	Used
-	minute  quota.Window
+	minute  *quota.Window // Nil before there was anything to count.
 	changed time.Duration // When it was last asked for there, as far as is known here.
 	ever    bool
 }
@@ -112,7 +113,7 @@ type MeterOptions struct {
 func NewMeter(o MeterOptions) *Meter {
 	m := &Meter{
 		table: o.Table, alive: o.Alive, now: o.Now, log: o.Log, began: time.Now(), wake: make(chan struct{}, 1),
-		mine: map[string]*account{}, due: map[string]bool{}, told: map[string]map[peer.ID]*told{}, seen: map[string]record.Signed{},
+		mine: map[string]*account{}, due: map[string]bool{}, told: map[string]map[peer.ID]*told{}, hearing: hearing{seen: map[string]*heard{}},
 	}
 	if m.now == nil {
 		m.now = time.Now
@@ -120,6 +121,7 @@ func NewMeter(o MeterOptions) *Meter {
 	if m.log == nil {
 		m.log = slog.New(slog.DiscardHandler)
 	}
+	m.observe()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, r := range m.table.List(KindUsage) {
@@ -139,10 +141,9 @@ func NewMeter(o MeterOptions) *Meter {
 		}
 	}
 	m.turn()
-	m.observe()
 	for _, authors := range m.told { // Nobody knows how old that is.
 		for _, t := range authors {
-			t.ever, t.minute = false, quota.Window{}
+			t.ever, t.minute = false, nil
 		}
 	}
 	return m
@@ -151,10 +152,10 @@ func NewMeter(o MeterOptions) *Meter {
 // Admit lets a request in, or refuses it with a *QuotaError. The standing is right
 // in both cases. Whoever is let in must call the ticket's Done.
 func (m *Meter) Admit(g Grant) (Ticket, Standing, error) {
+	m.observeUnlessBusy()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.turn()
-	m.observe()
 	now := m.since()
 	a := m.account(g.ID)
 	m.mark(g.ID)
@@ -180,7 +181,9 @@ func (m *Meter) use(key string, a *account, now time.Duration) quota.Use {
 	u := quota.Use{Now: now, Midnight: m.midnight(), Entrances: 1, Here: &a.minute, RunningHere: a.Running, Tokens: a.tokens()}
 	for author, t := range m.told[key] {
 		u.Tokens += m.today(author, t).tokens()
-		u.Elsewhere = append(u.Elsewhere, &t.minute)
+		if t.minute != nil {
+			u.Elsewhere = append(u.Elsewhere, t.minute)
+		}
 		if !m.isUp(author) {
 			continue
 		}
@@ -214,10 +217,10 @@ func standing(l quota.Limits, u quota.Use) (s Standing) {
 // Sum is what a key has used in the mesh, as far as is known here: today, and since
 // it is in use.
 func (m *Meter) Sum(key string) Used {
+	m.observe()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.turn()
-	m.observe()
 	var sum Used
 	if a := m.mine[key]; a != nil {
 		sum = sum.plus(a.Used)
@@ -335,72 +338,6 @@ func (m *Meter) isUp(author peer.ID) bool {
 	return m.up[author]
 }
 
-// observe takes in what others have told since it was last called.
-func (m *Meter) observe() {
-	revision := m.table.Revision(KindUsage)
-	if revision == m.revision {
-		return
-	}
-	m.revision = revision
-	there := map[string]bool{}
-	for _, r := range m.table.List(KindUsage) {
-		if r.Author == m.table.Self() {
-			continue
-		}
-		there[r.ID] = true
-		if m.seen[r.ID].Hash != r.Hash {
-			m.seen[r.ID] = r
-			m.hear(r)
-		}
-	}
-	for id, r := range m.seen {
-		if !there[id] { // Its author was taken out of the mesh.
-			delete(m.seen, id)
-			m.unsay(r, nil)
-		}
-	}
-}
-
-// hear takes in one record.
-func (m *Meter) hear(r record.Signed) {
-	used, err := decodeUsage(r.Record)
-	if err != nil {
-		return // The table has checked it.
-	}
-	now := m.since()
-	for key, u := range used {
-		if m.told[key] == nil {
-			m.told[key] = map[peer.ID]*told{}
-		}
-		t := m.told[key][r.Author]
-		if t == nil {
-			t = &told{}
-			m.told[key][r.Author] = t
-		}
-		if u.asked(t.Used) {
-			t.changed, t.ever = now, true
-			// After a cut much is new that was not asked for now.
-			t.minute.Add(now, max(0, min(u.TotalRequests-t.TotalRequests, u.Minute)))
-		}
-		t.Used = u
-	}
-	m.unsay(r, used)
-}
-
-// unsay forgets what an author has told of keys that a record of his would name, but
-// for those in still.
-func (m *Meter) unsay(r record.Signed, still map[string]Used) {
-	bucket := r.ID[len(r.ID)-1:]
-	for key, authors := range m.told {
-		if _, said := still[key]; bucketOf(key) == bucket && !said {
-			delete(authors, r.Author)
-			if len(authors) == 0 {
-				delete(m.told, key)
-			}
-		}
-	}
-}
-
 // Run tells the others until ctx ends, and then all that is still to be told.
 func (m *Meter) Run(ctx context.Context) {
 	changes, unsubscribe := m.table.Subscribe()
@@ -416,7 +353,7 @@ func (m *Meter) Run(ctx context.Context) {
 			m.write(len(alphabet))
 			return
 		case <-changes:
-			m.locked(m.observe)
+			m.observe()
 		case <-turn.C:
 			m.locked(m.look)
 			turn.Reset(m.untilTurn())

@@ -78,12 +78,26 @@ func newMesh(t *testing.T, n int) *mesh {
 	for _, e := range m.peers {
 		e.start()
 	}
+	m.know(testID)
 	t.Cleanup(func() {
 		for _, e := range m.peers {
 			e.stop()
 		}
 	})
 	return m
+}
+
+// know makes keys with these ids, which every peer knows at once.
+func (m *mesh) know(ids ...string) {
+	for _, id := range ids {
+		write(m.t, m.peers[0].records(), id, Key{Name: id, Hash: Hash(id)})
+		key, _ := m.peers[0].records().Get(Kind, id)
+		for _, e := range m.peers[1:] {
+			if _, err := e.records().Offer(key); err != nil {
+				m.t.Fatal(err)
+			}
+		}
+	}
 }
 
 // start starts a peer, or starts it again with what it has on disk.
@@ -274,6 +288,9 @@ func TestRecordsAreWrittenSeldom(t *testing.T) {
 func TestManyKeysTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMesh(t, 2)
+		for _, c := range alphabet {
+			m.know(string(c) + testID[1:])
+		}
 		var ids []string
 		for _, c := range alphabet {
 			ids = append(ids, string(c)+"bcdefgh")
@@ -614,7 +631,7 @@ func TestAPeerThatIsTakenOutTakesItsUseWithIt(t *testing.T) {
 		if got := m.peers[1].Sum(testID); got != (Used{}) {
 			t.Errorf("%+v", got)
 		}
-		if len(m.peers[1].told)+len(m.peers[1].seen) != 0 {
+		if len(m.peers[1].told)+len(m.peers[1].hearing.seen) != 0 {
 			t.Error("something of it is kept")
 		}
 	})
@@ -754,6 +771,7 @@ func FuzzUsage(f *testing.F) {
 // BenchmarkAdmit is one request of a key with all limits, in use at twenty peers.
 func BenchmarkAdmit(b *testing.B) {
 	table := newTable(b)
+	write(b, table, testID, Key{Name: "ci", Hash: Hash("x")})
 	m := NewMeter(MeterOptions{Table: table})
 	g := Grant{ID: testID, Name: "ci", TokensPerDay: MaxTokensPerDay, RequestsPerMinute: MaxRequestsPerMinute, Concurrency: MaxConcurrency}
 	for range 20 {
@@ -793,9 +811,7 @@ func TestAFigureAtItsBound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMesh(t, 2)
 		bad, good := Grant{ID: "aaaaaaaa", Name: "bad"}, Grant{ID: "abbbbbbb", Name: "good", TokensPerDay: 100}
-		for _, id := range []string{bad.ID, good.ID} {
-			write(t, m.peers[0].records(), id, Key{Name: id, Hash: Hash(id)})
-		}
+		m.know(bad.ID, good.ID)
 		for range 3 { // An engine says it.
 			if err := m.peers[0].use(bad, math.MaxInt, math.MaxInt); err != nil {
 				t.Fatal(err)
@@ -820,4 +836,67 @@ func TestAFigureAtItsBound(t *testing.T) {
 			t.Errorf("%+v", u)
 		}
 	})
+}
+
+// TestMadeUpKeysAreNotCounted: of what a member tells only what is about keys that there
+// are is kept; what it told of one that came later counts from then on, and of one that
+// was taken back no more.
+func TestMadeUpKeysAreNotCounted(t *testing.T) {
+	table, liar := newTable(t), newTable(t)
+	m := NewMeter(MeterOptions{Table: table})
+	for _, c := range alphabet {
+		made := map[string]Used{}
+		for i := range maxUsed {
+			made[string(c)+encoding.EncodeToString([]byte{byte(i >> 8), byte(i), 0, 0, 1})[:7]] = Used{Day: m.day, Requests: 1, TotalRequests: 1, Running: 1, Minute: 1}
+		}
+		if string(c) == bucketOf(testID) {
+			made = map[string]Used{testID: {Day: m.day, Requests: 5, TotalRequests: 5, Minute: 3}, "abbbbbbb": {Day: m.day, Requests: 1}}
+		}
+		payload, err := record.Marshal(usage{made})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := liar.PutOwned(KindUsage, usageID(liar.Self(), string(c)), payload)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := table.Offer(s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := m.Sum(testID); got != (Used{}) || len(m.told) != 0 {
+		t.Errorf("%+v of no key, %d are kept", got, len(m.told))
+	}
+	for _, of := range m.hearing.seen {
+		if len(of.used) != 0 {
+			t.Fatalf("%d made-up keys are kept", len(of.used))
+		}
+	}
+	write(t, table, testID, Key{Name: "ci", Hash: Hash("x")})
+	if got := m.Sum(testID); got.Requests != 5 || len(m.told) != 1 {
+		t.Errorf("%+v, %d keys are kept", got, len(m.told))
+	}
+	if _, _, err := m.Admit(Grant{ID: testID, RequestsPerMinute: 3}); !errors.As(err, new(*QuotaError)) {
+		t.Errorf("of 3 requests a minute that were made elsewhere one more was let in: %v", err)
+	}
+	if _, err := table.DeleteShared(Kind, testID); err != nil {
+		t.Fatal(err)
+	}
+	m.observe()
+	if len(m.told) != 0 {
+		t.Errorf("%d keys are kept", len(m.told))
+	}
+}
+
+// TestRequestsDoNotWaitForRecords that are being read just now.
+func TestRequestsDoNotWaitForRecords(t *testing.T) {
+	m := NewMeter(MeterOptions{Table: newTable(t)})
+	m.hearing.mu.Lock()
+	defer m.hearing.mu.Unlock()
+	ticket, _, err := m.Admit(Grant{ID: testID})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ticket.Used(1, 1)
+	ticket.Done()
 }

@@ -12,7 +12,7 @@ const (
 	// parks is how many failures of an engine in a row park a model.
 	parks = 5
 	// wellAfter is how long a model has to be ready for its failures to be forgotten:
-	// an engine that dies each minute fails in a row.
+	// an engine that dies each minute, and serves nobody, fails in a row.
 	wellAfter = 5 * time.Minute
 	// maxText bounds the sentences that are kept, in bytes.
 	maxText = 512
@@ -30,6 +30,8 @@ type Failure struct {
 	Mark string
 	// Parks: an engine failed, with a build. Refusals never park.
 	Parks bool
+	// Served: requests got their answers before it, so it is the first in a row.
+	Served bool
 	// Reason is a word of scheduler's closed list, Text its sentence; Build is the
 	// commit of the engine, "" where it is not known.
 	Reason, Text, Build string
@@ -86,7 +88,7 @@ func (r *row) forget() { *r = row{mark: r.mark} }
 func New() *Book { return &Book{rows: map[Key]*row{}} }
 
 // Note counts a failure, unless it is the one that was counted last. Failures of
-// an engine with another build than those before begin a new row.
+// an engine with another build than those before, or that had served, begin a new row.
 func (b *Book) Note(k Key, f Failure, now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -96,7 +98,7 @@ func (b *Book) Note(k Key, f Failure, now time.Time) {
 		return
 	}
 	r.mark, r.well = f.Mark, time.Time{}
-	if f.Parks && differ(f.Build, r.build) {
+	if f.Parks && (f.Served || differ(f.Build, r.build)) {
 		r.forget()
 	}
 	if r.parked() && !f.Parks { // What parked it is what there is to say.

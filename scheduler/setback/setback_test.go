@@ -62,6 +62,31 @@ func TestFiveInARowPark(t *testing.T) {
 	}
 }
 
+// TestServedInBetween: an engine that dies of some requests and serves the others is not
+// parked, nor left alone for longer each time.
+func TestServedInBetween(t *testing.T) {
+	b := setback.New()
+	for n := 1; n <= 20; n++ {
+		f := crash(n)
+		f.Served = n%4 != 0
+		b.Note(attic, f, start)
+		b.Note(attic, f, start) // the same report
+		want := 1
+		if !f.Served {
+			want = 2
+		}
+		if s := b.Look(attic, "old", start); s.Parked || s.Failures != want {
+			t.Fatalf("after %d: %+v", n, s)
+		}
+	}
+	for n := 21; n <= 24; n++ {
+		b.Note(attic, crash(n), start)
+	}
+	if s := b.Look(attic, "old", start); !s.Parked {
+		t.Errorf("after five in a row: %+v", s)
+	}
+}
+
 func TestRefusalsNeverPark(t *testing.T) {
 	b := setback.New()
 	now := start

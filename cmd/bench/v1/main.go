@@ -32,7 +32,7 @@ func main() {
 		{Name: "first", Prints: "local_added_p50_ms hop_added_p50_ms nginx_added_p50_ms, each also p99 and _1k_1|_32k_1", Measure: firstBytes},
 		{Name: "crowds", Prints: "the same _1k|_32k_16|_256", Measure: crowds},
 		{Name: "events", Prints: "event_added_p50_ms, also p99, and each _local _hop _nginx", Measure: eventDelays},
-		{Name: "streams", Prints: "streams_1000_failed stream_kib, also _local _nginx; stream_kib_entrance _serving", Measure: manyStreams},
+		{Name: "streams", Prints: "streams_1000_failed, also _local _nginx; stream_kib, also _entrance _serving _nginx", Measure: manyStreams},
 		{Name: "rate", Prints: "rps_per_core, also _hop _nginx", Measure: rates},
 	})
 }
