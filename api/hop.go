@@ -150,6 +150,10 @@ func (d *Door) hop(w http.ResponseWriter, r *http.Request, c *call) {
 	buf, no := d.readBody(w, r)
 	defer buf.drop()
 	if no != nil {
+		if no.cause != nil && r.Context().Err() != nil { // It could not be read, as the client has left.
+			c.gone(r.Context())
+			return
+		}
 		d.refuseHop(w, c, no)
 		return
 	}

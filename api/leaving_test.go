@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"runtime"
@@ -146,6 +147,42 @@ func TestPipelined(t *testing.T) {
 		fmt.Fprint(conn, "GET /v1/models HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer "+testKey+"\r\n\r\n")
 		if resp, err := http.ReadResponse(in, nil); err != nil || resp.StatusCode != 200 {
 			t.Errorf("stream=%v, after them: %v %v", stream, resp, err)
+		}
+	}
+}
+
+// lines is a log, line by line.
+type lines chan string
+
+func (l lines) Write(b []byte) (int, error) {
+	l <- string(b)
+	return len(b), nil
+}
+
+// TestLeavingWithinTheBody: what another peer forwards and does not end is no fault of the
+// request's, unless it is only late.
+func TestLeavingWithinTheBody(t *testing.T) {
+	for leaves, want := range map[bool]int{true: statusGone, false: http.StatusRequestTimeout} {
+		log := make(lines, 10)
+		p := newPeer(t, "one", sim.Options{}, func(o *DoorOptions) {
+			o.Log = slog.New(slog.NewTextHandler(log, nil))
+			o.Deadlines.ReadBody = 50 * time.Millisecond
+			if leaves {
+				o.Deadlines.ReadBody = 20 * time.Second
+			}
+		})
+		c, err := net.Dial("tcp", p.hopAddr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		fmt.Fprintf(c, "%-32s", "entrance")
+		fmt.Fprintf(c, "POST %s HTTP/1.1\r\nHost: relay\r\n%s: 1\r\n%s: %s\r\nContent-Length: 500\r\n\r\n{", pathChat, headerHop, headerModel, testUID)
+		if leaves {
+			c.Close()
+		}
+		if line := <-log; !strings.Contains(line, fmt.Sprintf(" status=%d ", want)) {
+			t.Errorf("leaves=%v: %s", leaves, line)
 		}
 	}
 }
