@@ -1,6 +1,7 @@
 package api
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -463,7 +464,7 @@ func (a *attempt) engineRefusal(status int, raw json.RawMessage) *refusal {
 	fault := func(why scheduler.Reason, as int) *refusal {
 		a.turnedDown = true
 		no := refuse(why, "%s", plain(said))
-		no.status, no.retry, no.param = as, scheduler.RetryNever, paramOf(said)
+		no.status, no.retry, no.param = as, scheduler.RetryNever, a.request.paramOf(said)
 		return no
 	}
 	switch {
@@ -526,8 +527,27 @@ func isRequestsFault(message string) bool {
 	return strings.Contains(message, "[json.exception.") || strings.Contains(message, "input is not supported")
 }
 
-// paramOf is the field that an error of llama-server's names, or empty.
-func paramOf(message string) string {
+// paramOf is the field of the client's that an error of llama-server's is about, or empty.
+func (q *request) paramOf(message string) string {
+	about := func(words ...string) bool {
+		return slices.ContainsFunc(words, func(word string) bool { return strings.Contains(message, word) })
+	}
+	switch {
+	case about("JSON schema conversion", "failed to parse grammar"):
+		return q.named("response_format", "json_schema", "grammar", "tools")
+	case about("grammar"):
+		return q.named("grammar")
+	case about("reasoning format"):
+		return q.named("reasoning_format")
+	case about("continue_final_message"):
+		return q.named("continue_final_message")
+	case about("enable_thinking"):
+		return q.named("chat_template_kwargs")
+	case about("invalid tokens", "\"prompt\"", "Input content"):
+		return q.asks
+	case about("messages", "content[]", "'content'", "assistant message", "input is not supported", "base64", "Invalid uri", "image or audio", "Jinja Exception"):
+		return cmp.Or(q.asks, "messages")
+	}
 	for _, quote := range []string{"Field '", "'", "\""} {
 		rest, ok := strings.CutPrefix(message, quote)
 		if !ok {
@@ -538,14 +558,32 @@ func paramOf(message string) string {
 			return name
 		}
 	}
-	if strings.Contains(message, "messages") || strings.Contains(message, "content[]") {
-		return "messages"
+	if about("Failed to parse tools") {
+		return q.named("tools")
 	}
 	return ""
 }
 
-// plain is an error of llama-server's without the marks of its JSON library.
+// named is the first of these fields that the client sent, as it is called there, or empty.
+func (q *request) named(fields ...string) string {
+	for _, name := range fields {
+		switch {
+		case q.value(name) == nil && !slices.ContainsFunc(q.added, func(b []byte) bool { return bytes.HasPrefix(b, []byte(`,"`+name+`":`)) }):
+		case q.kind == kindChat && q.asks == "input" && name == "response_format": // A response's.
+			return "text"
+		default:
+			return name
+		}
+	}
+	return ""
+}
+
+// plain is an error of llama-server's without the marks of its libraries.
 func plain(message string) string {
+	if _, said, found := strings.Cut(message, "Error: Jinja Exception: "); found {
+		return "the model's chat template refuses this: " + said
+	}
+	message = strings.TrimPrefix(message, "Unable to generate parser for this template. Automatic parser generation failed: ")
 	before, rest, found := strings.Cut(message, "[json.exception.")
 	if !found {
 		return message

@@ -467,8 +467,8 @@ func TestClientLeaves(t *testing.T) {
 					}
 					cancel()
 				}()
-				await(t, serving.engine, func(st sim.State) bool { return st.Active == 1 })
-				if c.read == 0 {
+				if c.read == 0 { // Else the client leaves by itself, as soon as it has read.
+					await(t, serving.engine, func(st sim.State) bool { return st.Active == 1 })
 					cancel()
 				}
 				<-left
@@ -732,6 +732,52 @@ func TestEngineErrors(t *testing.T) {
 		got := send(t, "POST", p.url+"/v1/chat/completions", chatBody(testModel, true))
 		if a := readAnswer(t, got.body); got.status != want || a.err == nil || !strings.Contains(a.err.Message, map[int]string{502: message, 400: "maximum context length"}[want]) {
 			t.Errorf("%s: %v", message, got)
+		}
+	}
+}
+
+// TestParamsOfEngineErrors: what the engine itself finds wrong with a request, in words that
+// it uses, is told with the client's own name for the field, and without the names of its
+// libraries.
+func TestParamsOfEngineErrors(t *testing.T) {
+	const (
+		chatRest = `"messages":[{"role":"user","content":"a"}]`
+		parser   = "Unable to generate parser for this template. Automatic parser generation failed: "
+		schema   = "JSON schema conversion failed:\nUnrecognized schema: {}"
+		jinja    = "\n------------\nWhile executing CallExpression at line 1\nError: Jinja Exception: roles must alternate"
+		grammar  = "Failed to initialize samplers: failed to parse grammar"
+	)
+	for _, c := range []struct {
+		speak              dialect
+		rest, message      string
+		param, says, avoid string
+	}{
+		{chatDialect, chatRest, "Expected 'content' to be a string or an array", "messages", "string or an array", ""},
+		{chatDialect, chatRest, "Assistant message must contain either 'content' or 'tool_calls'!", "messages", "tool_calls", ""},
+		{chatDialect, chatRest, parser + jinja, "messages", "the model's chat template refuses this: roles must alternate", "parser"},
+		{chatDialect, chatRest + `,"response_format":{"type":"json_schema","json_schema":{"name":"x","schema":{"type":"nosuch"}}}`, parser + schema, "response_format", "JSON schema conversion", "parser"},
+		{chatDialect, chatRest + `,"json_schema":{"type":"nosuch"}`, parser + schema, "json_schema", "JSON schema conversion", "parser"},
+		{chatDialect, chatRest + `,"grammar":"root ::= ("`, grammar, "grammar", "grammar", ""},
+		{chatDialect, chatRest + `,"grammar":"x","json_schema":{}`, "Cannot use both json_schema and grammar", "grammar", "both", ""},
+		{chatDialect, chatRest + `,"tools":[{"type":"function","function":{"name":"f"}}]`, "Failed to parse tools: x", "tools", "tools", ""},
+		{chatDialect, chatRest + `,"chat_template_kwargs":{}`, `invalid type for "enable_thinking" (expected boolean, got string)`, "chat_template_kwargs", "boolean", ""},
+		{chatDialect, chatRest, "Field 'top_k': type must be number", "top_k", "number", ""},
+		{chatDialect, chatRest, "something else", "", "something else", ""},
+		{textDialect, `"prompt":[5]`, "Prompt contains invalid tokens", "prompt", "tokens", ""},
+		{textDialect, `"prompt":"a","json_schema":{"type":"nosuch"}`, "Field 'json_schema': \"json_schema\": " + schema, "json_schema", "conversion", ""},
+		{embeddingsDialect, `"input":[5]`, "Prompt contains invalid tokens", "input", "tokens", ""},
+		{responsesDialect, `"input":"a"`, parser + jinja, "input", "alternate", "parser"},
+		{responsesDialect, `"input":"a","text":{"format":{"type":"json_schema","name":"x","schema":{"type":"nosuch"}}}`, parser + schema, "text", "conversion", ""},
+	} {
+		q, no := c.speak(nil, []byte(`{"model":"m",`+c.rest+`}`))
+		if no != nil {
+			t.Errorf("%s: %s", c.rest, no.message)
+			continue
+		}
+		a := &attempt{call: &call{}, request: q}
+		no = a.engineRefusal(http.StatusBadRequest, encodeJSON(map[string]string{"message": c.message}))
+		if no.param != c.param || !strings.Contains(no.message, c.says) || c.avoid != "" && strings.Contains(no.message, c.avoid) || !a.turnedDown {
+			t.Errorf("%s: %q, %q; want %q, %q", c.message, no.param, no.message, c.param, c.says)
 		}
 	}
 }

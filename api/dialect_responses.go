@@ -43,7 +43,12 @@ func inputTokensDialect(_ http.Header, body []byte) (*request, *refusal) {
 	if err != nil {
 		return nil, ofField(err)
 	}
-	return counting(&asked.Chat, `{"object":"response.input_tokens","input_tokens":%d}`)
+	q, no := counting(&asked.Chat, `{"object":"response.input_tokens","input_tokens":%d}`)
+	if no != nil {
+		return nil, no
+	}
+	q.asks = "input"
+	return q, nil
 }
 
 // responding renders a chat's chunks as OpenAI's events, or as one response.

@@ -103,7 +103,7 @@ func (d *Door) lookup(path string) (name string, rt route, ok bool) {
 
 // shownRoutes is what a 404 says there is.
 const shownRoutes = "GET /v1/models, GET /v1/models/{id}, POST /v1/chat/completions, /v1/completions, /v1/responses, /v1/responses/input_tokens, /v1/messages, /v1/messages/count_tokens, " +
-	"/v1/embeddings, /v1/rerank, /v1/tokenize, /v1/detokenize"
+	"/v1/embeddings, /v1/rerank, /v1/tokenize, /v1/detokenize, GET /metrics, /metrics/targets"
 
 // Handler is the entrance for clients.
 func (d *Door) Handler() http.Handler {

@@ -74,8 +74,8 @@ var sampling = passed("seed", "logit_bias",
 	"top_p":             {check: isNumber},
 	"frequency_penalty": {check: isNumber},
 	"presence_penalty":  {check: isNumber},
-	"max_tokens":        {check: wholeFrom(0)},
-	"n_predict":         {check: wholeFrom(-1)},
+	"max_tokens":        {check: wholeFrom(1)},
+	"n_predict":         {check: isPredict},
 	"n":                 {check: wholeBetween(1, 128)},
 	"stop":              {check: isStop},
 	"stream":            {check: isBool},
@@ -105,7 +105,6 @@ var chatFields = sampling.with(passed("model", "messages", "tools", "tool_choice
 	"response_format":       {check: isResponseFormat},
 	"reasoning_effort":      {check: oneOf("none", "minimal", "low", "medium", "high", "xhigh")},
 	"max_completion_tokens": {check: wholeFrom(1)},
-	"max_tokens":            {check: wholeFrom(1)},
 	"logprobs":              {check: isBool},
 	"top_logprobs":          {check: wholeBetween(0, 20)},
 	"modalities":            {hint: true, check: isTextOnly},
@@ -162,6 +161,8 @@ var (
 		"add_special":   {check: isBool},
 		"parse_special": {check: isBool},
 		"with_pieces":   {check: isBool},
+		"text":          {refused: "send content"},
+		"prompt":        {refused: "send content"},
 	})
 	detokenizeFields = passed("model").with(fields{"tokens": {check: isIDs}})
 )

@@ -99,7 +99,7 @@ func TestFieldsRefused(t *testing.T) {
 	}
 	wrong := map[string]map[string][]string{
 		"/v1/chat/completions": {
-			"stream": {`"yes"`, `1`}, "n": {`0`, `129`, `1.5`, `"2"`}, "stop": {`5`, `[1]`}, "max_tokens": {`0`, `-1`, `"5"`}, "max_completion_tokens": {`0`, `1e3`},
+			"stream": {`"yes"`, `1`}, "n": {`0`, `129`, `1.5`, `"2"`}, "stop": {`5`, `[1]`, `""`, `[""]`, `["",""]`, `["a",""]`}, "max_tokens": {`0`, `-1`, `"5"`}, "max_completion_tokens": {`0`, `1e3`, `1.0`, `1000000000`},
 			"logprobs": {`1`}, "top_logprobs": {`21`, `-1`, `"2"`}, "messages": {`"hi"`, `{}`, `[]`, `[ ]`, `["hi"]`, `[{}]`, `[{"content":"a"}]`, `[{"role":"usr","content":"a"}]`, `[{"role":5}]`, `[{"role":null}]`, `[{"role":"function","name":"f","content":"a"}]`}, "reasoning_effort": {`"hgh"`, `5`, `""`}, "temperature": {`"x"`, `true`}, "top_p": {`[]`}, "frequency_penalty": {`"0"`}, "presence_penalty": {`{}`}, "modalities": {`["text","audio"]`, `["audio"]`}, "verbosity": {`"low"`},
 			"store": {`true`}, "service_tier": {`"priority"`}, "stream_options": {`true`, `{"what":1}`, `{"include_usage":1}`}, "user": {`5`},
 			"tools":           {`{}`, `["f"]`, `[{"type":"web_search"}]`, `[{"type":"function"}]`, `[{"type":"function","function":{}}]`},
@@ -110,6 +110,7 @@ func TestFieldsRefused(t *testing.T) {
 		},
 		"/v1/completions": {
 			"prompt": {`5`, `{}`, `[]`, `[{"prompt_string":"x"}]`, `[null]`}, "echo": {`true`}, "best_of": {`2`}, "suffix": {`"x"`}, "logprobs": {`true`, `21`}, "messages": {`[]`},
+			"max_tokens": {`0`}, "n_predict": {`0`, `-2`, `"5"`},
 		},
 		"/v1/embeddings": {
 			"input": {`5`, `[]`, `{}`, `""`, `["a",""]`, `[[]]`, `[` + strings.Repeat(`"a",`, 2048) + `"a"]`}, "dimensions": {`0`, `"2"`}, "encoding_format": {`"hex"`, `5`}, "stream": {`true`},
@@ -117,7 +118,7 @@ func TestFieldsRefused(t *testing.T) {
 		"/v1/rerank": {
 			"query": {`5`}, "documents": {`"a"`, `[]`, `[5]`, `[{"text":5}]`, `[{"text":"a","title":"b"}]`}, "top_n": {`0`}, "return_documents": {`1`}, "rank_fields": {`[]`},
 		},
-		"/v1/tokenize":   {"content": {`5`, `["a"]`}, "with_pieces": {`1`}},
+		"/v1/tokenize":   {"content": {`5`, `["a"]`}, "with_pieces": {`1`}, "text": {`"a"`}, "prompt": {`"a"`}},
 		"/v1/detokenize": {"tokens": {`"a"`, `["a"]`, `[1.5]`, `[5,-1]`}},
 	}
 	var b strings.Builder

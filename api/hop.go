@@ -139,20 +139,26 @@ func (d *Door) hop(w http.ResponseWriter, r *http.Request, c *call) {
 		d.refuseHop(w, c, invalid("", "the forwarded request does not say which model it is for"))
 		return
 	}
-	if !d.hops.enter() {
-		d.refuseHop(w, c, busyCrowd())
-		return
-	}
-	defer d.hops.leave()
 	if r.ContentLength < 0 || r.ContentLength > quickBody {
 		w.WriteHeader(http.StatusProcessing)
 	}
 	buf, no := d.readBody(w, r)
 	defer buf.drop()
 	if no != nil {
+		if no.cause != nil && r.Context().Err() != nil { // It could not be read, as the client has left.
+			c.gone(r.Context())
+			return
+		}
 		d.refuseHop(w, c, no)
 		return
 	}
+	// Only now: over a connection that breaks while a body is on its way the entrance would
+	// not hear the refusal.
+	if !d.hops.enter() {
+		d.refuseHop(w, c, busyCrowd())
+		return
+	}
+	defer d.hops.leave()
 	s := newSign(w)
 	defer s.stop()
 	began := time.Now()

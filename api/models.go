@@ -119,18 +119,20 @@ func (d *Door) listAnthropic(w http.ResponseWriter, r *http.Request, c *call, mo
 	if id := query.Get("after_id"); id != "" {
 		start = at(id) + 1
 	}
-	if id := query.Get("before_id"); id != "" {
-		if i := at(id); i >= 0 {
-			end = max(i, start)
-			start = max(start, end-limit)
-		}
+	before := at(query.Get("before_id"))
+	if before >= 0 {
+		end = max(before, start)
+	}
+	more := end-start > limit
+	if before >= 0 { // The page is of the last ones.
+		start = max(start, end-limit)
 	}
 	page := struct {
 		Data    []anthropicModel `json:"data"`
 		HasMore bool             `json:"has_more"`
 		FirstID *string          `json:"first_id"`
 		LastID  *string          `json:"last_id"`
-	}{Data: []anthropicModel{}, HasMore: end-start > limit}
+	}{Data: []anthropicModel{}, HasMore: more}
 	for _, m := range models[start:min(end, start+limit)] {
 		page.Data = append(page.Data, anthropicShapeOf(m))
 	}

@@ -19,6 +19,9 @@ type passing struct {
 	began bool
 }
 
+// chatID begins the engine's ids, of text completions too.
+var chatID = []byte(`"chatcmpl-`)
+
 // event writes the chunk anew: most of it is copied in one piece.
 func (p *passing) event(c *chunk) ([]byte, error) {
 	p.began = true
@@ -49,6 +52,10 @@ func (p *passing) write(c *chunk, usage []byte) []byte {
 			}
 		case "model":
 			v = p.model
+		case "id":
+			if rest, ok := bytes.CutPrefix(v, chatID); ok && p.kind == chat.OfText {
+				v = append([]byte(`"cmpl-`), rest...)
+			}
 		case "choices":
 			switch {
 			case usage != nil:

@@ -23,6 +23,9 @@ func TestPassing(t *testing.T) {
 		{passing{usage: true}, `{` + chunkOf + `}`, `{` + chunkOf + `,"usage":null}`},
 		{passing{progress: true}, `{` + chunkOf + `,"prompt_progress":{"total":1}}`, `{` + chunkOf + `,"prompt_progress":{"total":1}}`},
 		{passing{blank: true}, `{` + chunkOf + `}`, `{` + strings.ReplaceAll(chunkOf, `[{"token":"]"}]`, `[]`) + `}`},
+		{passing{kind: chat.OfText}, `{` + chunkOf + `,"id":"chatcmpl-x"}`, `{` + chunkOf + `,"id":"cmpl-x"}`},
+		{passing{kind: chat.OfText}, `{"id":"x",` + chunkOf + `}`, `{"id":"x",` + chunkOf + `}`},
+		{passing{}, `{` + chunkOf + `,"id":"chatcmpl-x"}`, `{` + chunkOf + `,"id":"chatcmpl-x"}`},
 		{passing{}, `{"choices":[],"usage":{"prompt_tokens":1}}`, ``},
 		{passing{}, "{\"choices\":[\n{\"index\":0}]}", "{\"choices\":[\ndata: {\"index\":0}]}"},
 	} {

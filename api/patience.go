@@ -1,14 +1,17 @@
 package api
 
 import (
+	"errors"
 	"net"
+	"sync/atomic"
 	"time"
 )
 
-// withPatience bounds every write on a listener's TCP connections: whoever asks and
-// does not read the answers, refusals among them, loses the connection.
+// withPatience bounds every write on a listener's TCP connections, where patience is more
+// than 0: whoever asks and does not read the answers, refusals among them, loses the
+// connection. And it has clients watched while they are served, whatever they send.
 func withPatience(l net.Listener, patience time.Duration) net.Listener {
-	if patience <= 0 || l.Addr().Network() != "tcp" {
+	if l.Addr().Network() != "tcp" {
 		return l
 	}
 	return patientListener{l, patience}
@@ -24,15 +27,56 @@ func (l patientListener) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &patientConn{c, l.patience}, nil
+	return &patientConn{Conn: c, patience: l.patience}, nil
 }
 
 type patientConn struct {
 	net.Conn
 	patience time.Duration
+	// serving: a request of it is being served.
+	serving atomic.Bool
+	// early came meanwhile. Only Read has it, which net/http calls once at a time.
+	early []byte
+}
+
+// mostEarly is how much a client may send before its turn, in bytes, beside what came
+// together with its request.
+const mostEarly = 4 << 10
+
+var errEarly = errors.New("the client sends the next request before it has the answer to this one")
+
+// Read reads on while a request is served. net/http watches for the client's going by
+// reading one byte, and would watch no more once there is one; so that what comes early is
+// kept here until it is asked for.
+func (c *patientConn) Read(b []byte) (int, error) {
+	if len(b) != 1 || !c.serving.Load() {
+		if len(c.early) == 0 {
+			return c.Conn.Read(b)
+		}
+		n := copy(b, c.early)
+		if c.early = c.early[n:]; len(c.early) == 0 {
+			c.early = nil
+		}
+		return n, nil
+	}
+	for {
+		n, err := c.Conn.Read(b)
+		c.early = append(c.early, b[:n]...)
+		switch {
+		case err != nil: // Also the deadline by which net/http ends its watch.
+			return 0, err
+		case len(c.early) > mostEarly:
+			return 0, errEarly
+		case len(b) == 1:
+			b = make([]byte, 512)
+		}
+	}
 }
 
 func (c *patientConn) Write(b []byte) (int, error) {
+	if c.patience <= 0 {
+		return c.Conn.Write(b)
+	}
 	if err := c.SetWriteDeadline(time.Now().Add(c.patience)); err != nil {
 		return 0, err
 	}

@@ -61,6 +61,10 @@ func Serve(ctx context.Context, l net.Listener, h http.Handler, o ServeOptions) 
 			serving.Add(1)
 			defer serving.Done()
 			open.serves(r.Context())
+			if c, ok := r.Context().Value(connKey{}).(*patientConn); ok {
+				c.serving.Store(true)
+				defer c.serving.Store(false)
+			}
 			h.ServeHTTP(w, r)
 		}),
 		ReadHeaderTimeout: limits.ReadHeader,

@@ -42,7 +42,11 @@ func unservedRoute(method, path string) *refusal {
 	}
 	switch _, id, _ := strings.Cut(rest, "/"); {
 	case why != "":
-	case rest == "chat/completions" && method == "GET", strings.HasPrefix(rest, "chat/completions/"), strings.HasPrefix(rest, "responses/") && id != "input_tokens":
+	case rest == "v1" || strings.HasPrefix(rest, "v1/"):
+		return refuse(scheduler.RouteNotFound, "there is no %s here: the path has /v1 twice; the base URL of Anthropic's clients is written without /v1, that of OpenAI's with it", clip(path, 100))
+	case rest == "chat/completions" && method == "GET":
+		why = keepsNothing + "; to ask a model, POST a JSON body"
+	case strings.HasPrefix(rest, "chat/completions/"), strings.HasPrefix(rest, "responses/") && id != "input_tokens":
 		why = keepsNothing
 	case strings.HasPrefix(rest, "models/") && method == "DELETE":
 		why = byAdmins

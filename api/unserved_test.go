@@ -5,13 +5,14 @@ import (
 	"strings"
 	"testing"
 
+	"relay/llama/sim"
 	"relay/scheduler"
 )
 
 // TestUnserved: what no mesh can have is refused by name, and nothing else is.
 func TestUnserved(t *testing.T) {
 	for _, tc := range []struct{ method, path, says string }{
-		{http.MethodGet, "/v1/chat/completions", "keeps no answers"},
+		{http.MethodGet, "/v1/chat/completions", "POST a JSON body"},
 		{http.MethodGet, "/v1/chat/completions/chatcmpl-1/messages", "keeps no answers"},
 		{http.MethodDelete, "/v1/responses/resp_1", "keeps no answers"},
 		{http.MethodPost, "/v1/responses/resp_1/cancel", "keeps no answers"},
@@ -36,5 +37,17 @@ func TestUnserved(t *testing.T) {
 		case no != nil && (no.reason != scheduler.InvalidRequest || no.verdict().status != 400 || !strings.Contains(no.message, tc.says) || !strings.Contains(no.message, tc.path)):
 			t.Errorf("%s %s: %d %s", tc.method, tc.path, no.verdict().status, no.message)
 		}
+	}
+}
+
+// TestTwiceV1: who gives Anthropic's client a base URL for OpenAI's is told.
+func TestTwiceV1(t *testing.T) {
+	p := newPeer(t, "one", sim.Options{}, nil)
+	got := send(t, "POST", p.url+"/v1/v1/messages", `{}`)
+	if got.status != 404 || !strings.Contains(got.body, "Anthropic's clients is written without /v1") || !strings.Contains(got.body, "route_not_found") {
+		t.Error(got)
+	}
+	if got := send(t, "GET", p.url+"/v2", ""); got.status != 404 || !strings.Contains(got.body, "GET /metrics") {
+		t.Error(got)
 	}
 }

@@ -71,19 +71,41 @@ func whole(v []byte) (n int, ok bool) {
 	return n, true
 }
 
+// asDigits says how a number is written that a value may have been meant for.
+func asDigits(v []byte) string {
+	switch {
+	case isNumber(v) != "":
+		return ""
+	case bytes.ContainsAny(v, ".eE"):
+		return ", written without a point and without an exponent"
+	case len(v) > 9:
+		return ", of nine digits at most"
+	}
+	return ""
+}
+
 func wholeFrom(least int) func([]byte) string {
 	return func(v []byte) string {
 		if n, ok := whole(v); !ok || n < least {
-			return fmt.Sprintf("it must be a whole number from %d on", least)
+			return fmt.Sprintf("it must be a whole number from %d on%s", least, asDigits(v))
 		}
 		return ""
 	}
 }
 
+// isPredict takes how many tokens to answer with, as llama-server has it. To 0 it answers
+// with one.
+func isPredict(v []byte) string {
+	if n, ok := whole(v); !ok || n < 1 && n != -1 {
+		return "it must be a whole number from 1 on, or -1 for as many as fit"
+	}
+	return ""
+}
+
 func wholeBetween(least, most int) func([]byte) string {
 	return func(v []byte) string {
 		if n, ok := whole(v); !ok || n < least || n > most {
-			return fmt.Sprintf("it must be a whole number from %d to %d", least, most)
+			return fmt.Sprintf("it must be a whole number from %d to %d%s", least, most, asDigits(v))
 		}
 		return ""
 	}
@@ -111,12 +133,15 @@ func oneOf(words ...string) func([]byte) string {
 const maxStops = 64
 
 func isStop(v []byte) string {
-	if v[0] == '"' {
-		return ""
-	}
 	var list []string
-	if json.Unmarshal(v, &list) != nil || len(list) > maxStops {
+	switch {
+	case v[0] == '"':
+		list = []string{unquote(v)}
+	case json.Unmarshal(v, &list) != nil || len(list) > maxStops:
 		return fmt.Sprintf("it must be a string, or a list of at most %d strings", maxStops)
+	}
+	if slices.Contains(list, "") { // The engine would end every answer by it, at once.
+		return "it holds an empty string"
 	}
 	return ""
 }

@@ -154,8 +154,8 @@ func splitArgs(args []string) ([]argument, error) {
 			return nil, fmt.Errorf("%w: %q is no argument's name: they begin with -", ErrArgument, shown)
 		}
 		kind, ok := allowed[name]
-		if bare, _, spaced := strings.Cut(name, " "); !ok && spaced && allowed[bare].check != nil {
-			return nil, fmt.Errorf("%w: %q is one word with a space in it: write it %s=VALUE", ErrArgument, shown, bare)
+		if first, rest, spaced := strings.Cut(name, " "); !ok && spaced && allowed[first].check != nil {
+			return nil, fmt.Errorf("%w: %q is one word with a space in it: write it %s=%s", ErrArgument, shown, first, printable(rest, 60))
 		}
 		if !ok {
 			return nil, fmt.Errorf("%w: a model may not set %q; what may be set are sampling defaults, batches, attention, rope and chat options (relay model add --help lists them)", ErrArgument, shown)

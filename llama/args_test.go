@@ -40,7 +40,7 @@ func TestCheckArgs(t *testing.T) {
 		{[]string{"--temp", "--top-k"}, "a number"},
 		{[]string{"--top-k", "1.5"}, "a whole number"},
 		{[]string{"--swa-full=1"}, "takes no value"},
-		{[]string{"--pooling mean"}, "write it --pooling=VALUE"},
+		{[]string{"--pooling mean"}, "write it --pooling=mean"},
 		{[]string{"--jinja on"}, "may not set"},
 		{[]string{"--swa-full", "1"}, "begin with -"},
 		{[]string{"-b", "100000"}, "from 32 to 8192"},

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 )
 
 // Kind is which of the two completions an answer is of.
@@ -44,9 +45,11 @@ type Options struct {
 }
 
 // Collector puts the chunks of a stream together to the answer that the engine
-// would have given unstreamed. Two things are as OpenAI has them, not as the
-// engine: the content of a message that only calls tools is null, and the usage
-// of several answers is that of all. It is not for use by several goroutines.
+// would have given unstreamed. Some things are as OpenAI has them, not as the
+// engine: the content of a message that only calls tools is null, the usage of
+// several answers is that of all, what is not there is null where clients count on
+// its name, and a text completion has an id of its own kind. It is not for use by
+// several goroutines.
 type Collector struct {
 	opt     Options
 	chunk   Chunk // the one at hand
@@ -239,7 +242,11 @@ func (c *Collector) Answer() ([]byte, error) {
 	if c.tally.seen {
 		b = c.tally.sum.Append(append(b, `,"usage":`...))
 	}
-	b = Quote(append(b, `,"id":`...), c.head.ID)
+	id := c.head.ID
+	if rest, ok := strings.CutPrefix(id, "chatcmpl-"); ok && c.opt.Kind == OfText {
+		id = "cmpl-" + rest
+	}
+	b = Quote(append(b, `,"id":`...), id)
 	if c.opt.Timings && c.timings.Len() > 0 {
 		b = append(append(b, `,"timings":`...), c.timings.b...)
 	}
@@ -273,6 +280,7 @@ func (h *choice) append(b []byte, kind Kind, index int) []byte {
 	} else {
 		b = Quote(b, h.content.b)
 	}
+	b = append(b, `,"refusal":null`...)
 	if h.reasoning.Len() > 0 {
 		b = Quote(append(b, `,"reasoning_content":`...), h.reasoning.b)
 	}
@@ -287,9 +295,9 @@ func (h *choice) append(b []byte, kind Kind, index int) []byte {
 	if len(h.calls) > 0 {
 		b = append(b, ']')
 	}
-	b = append(b, '}')
-	if len(h.probs) > 0 {
-		b = h.appendProbs(append(b, `,"logprobs":`...))
+	b = h.appendProbs(append(b, `},"logprobs":`...))
+	if len(h.probs) > 0 && !slices.ContainsFunc(h.probs, func(l list) bool { return l.name == "refusal" }) {
+		b = append(b[:len(b)-1], `,"refusal":null}`...)
 	}
 	return append(b, '}')
 }

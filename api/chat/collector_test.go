@@ -36,8 +36,8 @@ func TestCollectorJoinsToolCalls(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const want = `{"choices":[{"finish_reason":"tool_calls","index":0,"message":{"role":"assistant","content":null,"reasoning_content":"hmm","tool_calls":[` +
-		`{"type":"function","function":{"name":"f","arguments":"{\"x\":\"é\"}"},"id":"a"},{"type":"function","function":{"name":"g","arguments":"{}"},"id":"b"}]}}],` +
+	const want = `{"choices":[{"finish_reason":"tool_calls","index":0,"message":{"role":"assistant","content":null,"refusal":null,"reasoning_content":"hmm","tool_calls":[` +
+		`{"type":"function","function":{"name":"f","arguments":"{\"x\":\"é\"}"},"id":"a"},{"type":"function","function":{"name":"g","arguments":"{}"},"id":"b"}]},"logprobs":null}],` +
 		`"created":7,"model":"served","system_fingerprint":"f","object":"chat.completion",` +
 		`"usage":{"completion_tokens":4,"prompt_tokens":3,"total_tokens":7,"prompt_tokens_details":{"cached_tokens":1}},"id":"x"}`
 	if got != want {

@@ -1,6 +1,7 @@
 package chat
 
 import (
+	"bytes"
 	"encoding/json"
 	"math"
 	"slices"
@@ -165,10 +166,14 @@ func (f *Fields) Whole(name string, least, most int64) *int64 {
 	}
 	n, err := strconv.ParseInt(string(v), 10, 64)
 	if err != nil || n < least || n > most {
+		written := ""
+		if (v[0] == '-' || v[0] >= '0' && v[0] <= '9') && bytes.ContainsAny(v, ".eE") {
+			written = ", written without a point and without an exponent"
+		}
 		if most == math.MaxInt32 {
-			f.Fail(name, "%q must be a whole number of at least %d", name, least)
+			f.Fail(name, "%q must be a whole number of at least %d%s", name, least, written)
 		} else {
-			f.Fail(name, "%q must be a whole number from %d to %d", name, least, most)
+			f.Fail(name, "%q must be a whole number from %d to %d%s", name, least, most, written)
 		}
 		return nil
 	}

@@ -13,7 +13,8 @@ import (
 const Ping = "event: ping\ndata: {\"type\":\"ping\"}\n\n"
 
 // Reply is the answer to one request on its way to the client, either as events
-// or whole. It is not for use by several goroutines.
+// or whole. What relay has nothing for is null: clients count on its name. It is
+// not for use by several goroutines.
 type Reply struct {
 	q     *Request
 	id    string
@@ -49,8 +50,12 @@ const (
 	toolUse
 )
 
-// perBlock is what a block takes beside its bytes, at most.
-const perBlock = 256
+// perBlock is what a block takes beside its bytes, perMessage a message beside its
+// blocks; at most.
+const (
+	perBlock   = 256
+	perMessage = 1024
+)
 
 // NewReply begins the answer to q. id is unique, of letters and digits: the
 // message's id is "msg_" before it. model is the name to answer with. grab is
@@ -93,7 +98,7 @@ func (r *Reply) begin(dst []byte) []byte {
 	}
 	dst = append(dst, "event: message_start\ndata: {\"type\":\"message_start\",\"message\":"...)
 	dst = r.head(dst)
-	dst = append(dst, `[],"stop_reason":null,"stop_sequence":null,"usage":`...)
+	dst = append(dst, `[],"stop_reason":null,"stop_sequence":null,"stop_details":null,"container":null,"usage":`...)
 	u := r.meter.Usage()
 	u.Completion = min(u.Completion, 1)
 	return append(append(appendUsage(dst, u), "}}\n\n"...), Ping...)
@@ -101,7 +106,7 @@ func (r *Reply) begin(dst []byte) []byte {
 
 // head writes a message up to its content.
 func (r *Reply) head(dst []byte) []byte {
-	dst = append(append(append(dst, `{"id":"msg_`...), r.id...), `","type":"message","role":"assistant","model":`...)
+	dst = append(append(append(dst, `{"id":"msg_`...), r.id...), `","type":"message","role":"assistant","diagnostics":null,"model":`...)
 	return append(chat.Quote(dst, r.model), `,"content":`...)
 }
 
@@ -110,7 +115,7 @@ func appendUsage(dst []byte, u chat.Usage) []byte {
 	number(`{"input_tokens":`, max(0, u.Prompt-u.Cached))
 	number(`,"cache_creation_input_tokens":0,"cache_read_input_tokens":`, u.Cached)
 	number(`,"output_tokens":`, u.Completion)
-	return append(dst, `,"service_tier":"standard"}`...)
+	return append(dst, `,"output_tokens_details":null,"cache_creation":null,"server_tool_use":null,"inference_geo":null,"speed":null,"service_tier":"standard"}`...)
 }
 
 func (r *Reply) choice(dst []byte, c *chat.Choice) (_ []byte, err error) {
@@ -227,13 +232,13 @@ func (b *block) append(dst []byte) []byte {
 		return append(dst, `,"signature":""}`...)
 	case toolUse:
 		dst = chat.Quote(append(dst, `{"type":"tool_use","id":`...), b.id)
-		dst = append(chat.Quote(append(dst, `,"name":`...), b.name), `,"input":`...)
+		dst = append(chat.Quote(append(dst, `,"name":`...), b.name), `,"caller":{"type":"direct"},"input":`...)
 		if in := b.text.Bytes(); len(in) > 0 && in[0] == '{' && json.Valid(in) {
 			return append(append(dst, in...), '}')
 		}
 		return append(dst, "{}}"...)
 	}
-	return append(chat.Quote(append(dst, `{"type":"text","text":`...), b.text.Bytes()), '}')
+	return append(chat.Quote(append(dst, `{"type":"text","citations":null,"text":`...), b.text.Bytes()), '}')
 }
 
 // End appends the events that end a stream. The error is chat.ErrUnfinished,
@@ -254,7 +259,7 @@ func (r *Reply) Whole() ([]byte, error) {
 	if _, err := r.finished(nil); err != nil {
 		return nil, err
 	}
-	size := perBlock
+	size := perMessage
 	for _, b := range r.blocks {
 		size += perBlock + b.text.Len()
 	}
@@ -285,7 +290,7 @@ func (r *Reply) finished(dst []byte) (_ []byte, err error) {
 	return r.closeBlock(dst), nil
 }
 
-// reason writes why the answer ended.
+// reason writes why the answer ended, and what else a message ends with.
 func (r *Reply) reason(dst []byte) []byte {
 	why := "end_turn"
 	switch {
@@ -298,9 +303,11 @@ func (r *Reply) reason(dst []byte) []byte {
 	}
 	dst = append(append(append(dst, `"stop_reason":"`...), why...), `","stop_sequence":`...)
 	if why == "stop_sequence" {
-		return chat.Quote(dst, r.word)
+		dst = chat.Quote(dst, r.word)
+	} else {
+		dst = append(dst, "null"...)
 	}
-	return append(dst, "null"...)
+	return append(dst, `,"stop_details":null,"container":null`...)
 }
 
 // Begun reports whether events were made: before that a client knows no ping.

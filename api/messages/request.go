@@ -45,7 +45,9 @@ func Parse(body []byte) (*Request, error) {
 	if q.Chat.MaxTokens = f.Whole("max_tokens", 1, math.MaxInt32); q.Chat.MaxTokens == nil {
 		f.Fail("max_tokens", "\"max_tokens\" is missing; it must be a whole number of at least 1")
 	}
-	q.Chat.Stop = slices.DeleteFunc(f.Texts("stop_sequences"), func(s string) bool { return s == "" })
+	if q.Chat.Stop = f.Texts("stop_sequences"); slices.Contains(q.Chat.Stop, "") {
+		f.Fail("stop_sequences", "stop_sequences: it holds an empty string")
+	}
 	q.Chat.WhichStop = len(q.Chat.Stop) > 0
 	q.Chat.Temperature = f.Number("temperature", 0, 1)
 	q.Chat.TopP = f.Number("top_p", 0, 1)

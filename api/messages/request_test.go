@@ -83,6 +83,7 @@ func TestRefusals(t *testing.T) {
 		{hello(`,"mcp_servers":[]`), "mcp_servers", "MCP"},
 		{hello(`,"context_management":{}`), "context_management", "shorten"},
 		{hello(`,"service_tier":"flex"`), "service_tier", "auto and standard_only"},
+		{hello(`,"stop_sequences":["a",""]`), "stop_sequences", "holds an empty string"},
 		{hello(`,"temperature":1.5`), "temperature", "from 0 to 1"},
 		{hello(`,"metadata":{"x":1}`), "metadata.x", "does not know"},
 		{hello(`,"tools":[{"type":"web_search_20250305","name":"web_search"}]`), "tools[0].type", `"web_search_20250305" are not supported`},

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"runtime/debug"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -25,15 +26,21 @@ func newVersion() *cobra.Command {
 }
 
 func versionLine() string {
-	line := fmt.Sprintf("relay %s", version)
-	if c := commitID(); c != "" {
-		line += " (" + c + ")"
-	}
+	line := "relay " + released(version, commitID())
 	line += fmt.Sprintf(", protocol %d", p2p.Version)
 	if pins, err := llama.LoadPins(); err == nil {
 		line += fmt.Sprintf(", engine llama.cpp %s (%.7s, RPC %s)", pins.Source.LlamaVersion, pins.Source.Commit, pins.Source.RPC)
 	}
 	return line
+}
+
+// released is a version with its commit, which the version names itself where it is no
+// release's.
+func released(version, commit string) string {
+	if commit == "" || strings.Contains(version, commit[:min(7, len(commit))]) {
+		return version
+	}
+	return version + " (" + commit + ")"
 }
 
 func commitID() string {
