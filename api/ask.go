@@ -111,7 +111,7 @@ func (q *request) fits(m scheduler.ServedModel) *refusal {
 	case q.tools && looked && !m.Tools:
 		return invalid("tools", "model %q cannot call tools: its template has no place for them; leave tools out, or ask a model that can (GET /v1/models)", clip(q.model, 100))
 	}
-	return nil
+	return q.overflows(m.Context)
 }
 
 // kindText says what a kind of model does, kindRoutes where it is asked.

@@ -16,7 +16,7 @@ func counting(asked *chat.Request, form string) (*request, *refusal) {
 	if q.images {
 		return nil, invalid("input", "what an image takes cannot be counted before it is read; leave images out")
 	}
-	q.path = pathTemplate
+	q.path, q.text = pathTemplate, 0 // Of what does not fit it is told how much it is.
 	q.then = func(answer []byte) (*request, error) {
 		body, err := chat.TokenizeBody(asked.Model, answer)
 		if err != nil {

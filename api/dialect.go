@@ -38,6 +38,9 @@ type request struct {
 	kind string
 	// tools and images say that the answer needs a model that can do such a thing.
 	tools, images bool
+	// ids is how many token ids the longest prompt has, text how many bytes of JSON the
+	// longest text takes; 0 where that says nothing of what the engine will read.
+	ids, text int
 	// stream says that the client wants events.
 	stream bool
 	// answers is how many answers each prompt gets, prompts how many prompts there are; 0

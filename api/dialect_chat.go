@@ -60,6 +60,7 @@ func textDialect(_ http.Header, body []byte) (*request, *refusal) {
 		return nil, invalid("prompt", "the body has no prompt")
 	}
 	q.prompts = prompts(prompt)
+	q.ids, q.text = longest(prompt)
 	v := q.value("logprobs")
 	n, _ := whole(v)
 	if v != nil && n == 0 {

@@ -23,6 +23,7 @@ func embeddingsDialect(_ http.Header, body []byte) (*request, *refusal) {
 	if q.value("input") == nil {
 		return nil, invalid("input", "the body has no input")
 	}
+	q.ids, q.text = longest(q.value("input"))
 	wanted, _ := whole(q.value("dimensions"))
 	encoded := string(q.value("encoding_format")) == `"base64"`
 	q.drop("dimensions")

@@ -68,8 +68,9 @@ type parts struct {
 	remote string
 	// strange is the first type of a part that no engine reads.
 	strange string
-	// images says that there are such parts.
-	images bool
+	// images says that there are such parts, media that there are they or others that
+	// are no text.
+	images, media bool
 	// wrong says what is wrong with the first message that is no object or has no role
 	// that there is; a template would pass it over.
 	wrong string
@@ -401,8 +402,9 @@ func (s *scanner) part(p part) {
 	switch p.kind {
 	case "text":
 	case "image_url":
-		found.images = true
+		found.images, found.media = true, true
 	case "input_audio", "input_video": // The latter is llama-server's own.
+		found.media = true
 	case "refusal":
 		// The engine knows no such part; it is text that the model gave before.
 		if p.refusal.found() {

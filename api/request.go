@@ -85,6 +85,9 @@ func (q *request) readParts(p parts) *refusal {
 			return invalid(name, "%s holds more than %d values; ask for a smaller schema", name, maxSchema)
 		}
 	}
+	if q.text = len(q.value("messages")); p.media {
+		q.text = 0
+	}
 	q.images, q.edits = p.images, append(q.edits, p.refusals...)
 	q.single = string(q.value("parallel_tool_calls")) == "false"
 	return nil

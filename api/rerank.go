@@ -22,6 +22,7 @@ func rerankDialect(_ http.Header, body []byte) (*request, *refusal) {
 	if no != nil {
 		return nil, no
 	}
+	_, q.text = longest(q.value("documents"))
 	top, _ := whole(q.value("top_n"))
 	given := string(q.value("return_documents")) == "true"
 	q.drop("top_n", "return_documents")
