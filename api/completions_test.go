@@ -113,9 +113,9 @@ func TestValuesAreUntouched(t *testing.T) {
 		}
 		serving.client = e
 		got := send(t, "POST", p.url+"/v1/completions?x=1",
-			"{ \"prompt\":[1,\t2, 3], \"model\" :\t\"ti\\u006ey\" ,\"temperature\":1.50e0,\"stream\": true,\"stop\":[\"\\u00e9\\/\"],\"user\":\"me\",\"seed\":null,\"logit_bias\":{\"model\":\"tiny\"}}\r\n",
+			"{ \"prompt\":[1,\t2, 3], \"model\" :\t\"ti\\u006ey\" ,\"temperature\":1.50e0,\"stream\": true,\"stop\":[\"\\u00e9\\/\"],\"user\":\"me\",\"seed\":null,\"logit_bias\":{\"5\":1e1}}\r\n",
 			"X-Conversation-Id", "42", "X-Relay-Model", "other", "X-Relay-Key", "other", "Cookie", "a=b", "Origin", "", "X-Api-Key", "s")
-		want := `{"model":"` + testUID + `","prompt":[1,` + "\t" + `2, 3],"temperature":1.50e0,"stop":["\u00e9\/"],"logit_bias":{"model":"tiny"}` +
+		want := `{"model":"` + testUID + `","prompt":[1,` + "\t" + `2, 3],"temperature":1.50e0,"stop":["\u00e9\/"],"logit_bias":{"5":1e1}` +
 			`,"stream":true,"stream_options":{"include_usage":true},"timings_per_token":true,"return_progress":true}`
 		if e.body != want {
 			t.Errorf("%s: the engine got\n%q, want\n%q", where, e.body, want)
@@ -666,7 +666,7 @@ func TestEngineTurnsDown(t *testing.T) {
 		{`{"model":"tiny","stream":true,"messages":[{"role":"user","content":"` + long + `"}]}`, "context_length_exceeded", "maximum context length is 32 tokens"},
 		{`{"model":"tiny","messages":[{"role":"user"}]}`, "invalid_request", "must contain 'content'"},
 		{`{"model":"tiny","messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"data:image/png;base64,AA=="}}]}]}`, "invalid_request", "image input is not supported"},
-		{`{"model":"tiny","messages":[{"role":"user","content":"a"}],"seed":"x"}`, "invalid_request", "Field 'seed': type must be number"},
+		{`{"model":"tiny","messages":[{"role":"user","content":"a"}],"ignore_eos":"x"}`, "invalid_request", "Field 'ignore_eos': type must be boolean"},
 	} {
 		got := send(t, "POST", entrance.url+"/v1/chat/completions", c.body)
 		a := readAnswer(t, got.body)

@@ -65,15 +65,19 @@ func passed(names ...string) fields {
 
 // sampling are the fields of both completions, OpenAI's and llama-server's own, whose
 // values are the engine's business.
-var sampling = passed("seed", "logit_bias",
+var sampling = passed(
 	"top_k", "min_p", "top_n_sigma", "typical_p", "xtc_probability", "xtc_threshold", "dynatemp_range", "dynatemp_exponent",
 	"repeat_penalty", "dry_multiplier", "dry_base", "dry_allowed_length",
-	"mirostat", "mirostat_tau", "mirostat_eta", "adaptive_target", "adaptive_decay", "samplers", "min_keep",
+	"mirostat_tau", "mirostat_eta", "adaptive_target", "adaptive_decay", "min_keep",
 	"json_schema", "ignore_eos", "cache_prompt", "n_keep", "n_indent", "t_max_predict_ms").with(fields{
 	"temperature":       {check: isNumber},
 	"top_p":             {check: isNumber},
 	"frequency_penalty": {check: isNumber},
 	"presence_penalty":  {check: isNumber},
+	"seed":              {check: isSeed},
+	"logit_bias":        {check: isBias},
+	"samplers":          {check: isSamplers},
+	"mirostat":          {check: wholeBetween(0, 2)},
 	"max_tokens":        {check: wholeFrom(1)},
 	"n_predict":         {check: isPredict},
 	"n":                 {check: wholeBetween(1, 128)},
@@ -96,8 +100,13 @@ var sampling = passed("seed", "logit_bias",
 })
 
 // chatFields are those of POST /v1/chat/completions.
-var chatFields = sampling.with(passed("model", "messages", "tools", "tool_choice", "chat_template_kwargs", "reasoning_format", "add_generation_prompt",
-	"continue_final_message", "reasoning_budget_tokens", "thinking_budget_tokens", "reasoning_budget_message")).with(fields{
+var chatFields = sampling.with(passed("model", "messages", "tools", "tool_choice", "reasoning_format", "reasoning_budget_message")).with(fields{
+	"chat_template_kwargs":    {check: isObject},
+	"add_generation_prompt":   {check: isBool},
+	"continue_final_message":  {check: isBool},
+	"reasoning_budget_tokens": {check: wholeFrom(-1)},
+	"thinking_budget_tokens":  {check: wholeFrom(-1)},
+
 	"messages":              {check: isMessages},
 	"tools":                 {check: isTools},
 	"tool_choice":           {check: isToolChoice},

@@ -101,11 +101,15 @@ func TestFieldsRefused(t *testing.T) {
 		"/v1/chat/completions": {
 			"stream": {`"yes"`, `1`}, "n": {`0`, `129`, `1.5`, `"2"`}, "stop": {`5`, `[1]`, `""`, `[""]`, `["",""]`, `["a",""]`}, "max_tokens": {`0`, `-1`, `"5"`}, "max_completion_tokens": {`0`, `1e3`, `1.0`, `1000000000`},
 			"logprobs": {`1`}, "top_logprobs": {`21`, `-1`, `"2"`}, "messages": {`"hi"`, `{}`, `[]`, `[ ]`, `["hi"]`, `[{}]`, `[{"content":"a"}]`, `[{"role":"usr","content":"a"}]`, `[{"role":5}]`, `[{"role":null}]`, `[{"role":"function","name":"f","content":"a"}]`}, "reasoning_effort": {`"hgh"`, `5`, `""`}, "temperature": {`"x"`, `true`}, "top_p": {`[]`}, "frequency_penalty": {`"0"`}, "presence_penalty": {`{}`}, "modalities": {`["text","audio"]`, `["audio"]`}, "verbosity": {`"low"`},
-			"store": {`true`}, "service_tier": {`"priority"`}, "stream_options": {`true`, `{"what":1}`, `{"include_usage":1}`}, "user": {`5`},
+			"store": {`true`}, "service_tier": {`"priority"`}, "stream_options": {`true`, `{"what":1}`, `{"include_usage":1}`, `{"include_obfuscation":true}`}, "user": {`5`},
 			"tools":           {`{}`, `["f"]`, `[{"type":"web_search"}]`, `[{"type":"function"}]`, `[{"type":"function","function":{}}]`},
 			"tool_choice":     {`"any"`, `5`, `{"type":"custom"}`, `{"type":"function","function":{"name":"g"}}`, `{"type":"allowed_tools","allowed_tools":{"mode":"auto","tools":[]}}`},
-			"response_format": {`"json"`, `{"type":"xml"}`, `{"type":"json_schema"}`, `{"type":"json_schema","json_schema":{"name":"x"}}`},
+			"response_format": {`"json"`, `{"type":"xml"}`, `{"type":"json_schema"}`, `{"type":"json_schema","json_schema":{"name":"x"}}`, `{"type":"json_object","schema":[]}`},
 			"functions":       {`[]`}, "function_call": {`"auto"`}, "audio": {`{}`}, "prediction": {`{}`}, "web_search_options": {`{}`}, "moderation": {`{}`},
+			"logit_bias": {`5`, `"x"`, `{"a":1}`, `{"-1":1}`, `{"5":101}`, `{"5":"1"}`, `{"5":false}`, `[5]`, `[[5]]`, `[[5,true]]`, `[[-1,1]]`, `[[5,-101]]`},
+			"seed":       {`"x"`, `1.5`, `{}`, `99999999999999999999`}, "samplers": {`"top_k"`, `[1]`, `["top_k","best"]`}, "mirostat": {`3`, `-1`, `"2"`, `1.5`},
+			"chat_template_kwargs": {`5`, `[]`}, "add_generation_prompt": {`1`}, "continue_final_message": {`"content"`},
+			"reasoning_budget_tokens": {`-2`, `"5"`}, "thinking_budget_tokens": {`1.5`},
 			"id_slot": {`0`}, "lora": {`[]`}, "response_fields": {`[]`}, "nosuch": {`1`}, "": {`1`},
 		},
 		"/v1/completions": {

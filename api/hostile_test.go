@@ -572,3 +572,38 @@ func TestConnectionsAreBounded(t *testing.T) {
 	leave()
 	<-busy
 }
+
+// TestAnswersOfTheServer are those that net/http gives by itself, as docs/clients.md lists
+// them: the connection is closed after each.
+func TestAnswersOfTheServer(t *testing.T) {
+	b := newBesieged(t, sim.Options{})
+	for request, status := range map[string]int{
+		"GET\r\n\r\n": 400,
+		"GET / HTTP/1.1\r\nHost: x\r\nno colon\r\n\r\n":                                 400,
+		"GET / HTTP/1.1\r\n\r\n":                                                        400,
+		"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n":                                  400,
+		"GET / HTTP/1.1\r\nHost: a b\r\n\r\n":                                           400,
+		"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: many\r\n\r\n":                    400,
+		"GET / HTTP/1.1\r\nHost: x\r\nX-A: " + strings.Repeat("a", 70<<10) + "\r\n\r\n": 431,
+		"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip\r\n\r\n":                 501,
+		"GET / HTTP/3.0\r\nHost: x\r\n\r\n":                                             505,
+		"GET / HTTP/1.1\r\nHost: x\r\nExpect: zzz\r\n\r\n":                              417,
+	} {
+		c, err := net.Dial("tcp", b.address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.SetDeadline(time.Now().Add(10 * time.Second))
+		defer c.Close()
+		fmt.Fprint(c, request)
+		resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+		if err != nil {
+			t.Errorf("%.60q: %v", request, err)
+			continue
+		}
+		body, _ := io.ReadAll(resp.Body) // What was not read of the request may end it early.
+		if resp.StatusCode != status || !resp.Close || (len(body) == 0) != (status == 417) || len(body) > 0 && !strings.HasPrefix(resp.Header.Get("Content-Type"), "text/plain") {
+			t.Errorf("%.60q: %s %v %q", request, resp.Status, resp.Header, body)
+		}
+	}
+}

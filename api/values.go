@@ -157,6 +157,8 @@ func isStreamOptions(v []byte) string {
 			return fmt.Sprintf("there is no %q in it; there is: include_usage", clip(name, 60))
 		case isBool(value) != "" && string(value) != "null":
 			return name + " must be true or false"
+		case name == "include_obfuscation" && string(value) == "true":
+			return "relay sends no obfuscation; leave include_obfuscation out or send false"
 		}
 	}
 	return ""
@@ -210,7 +212,8 @@ func isToolChoice(v []byte) string {
 
 func isResponseFormat(v []byte) string {
 	var f struct {
-		Type       string `json:"type"`
+		Type       string          `json:"type"`
+		Schema     json.RawMessage `json:"schema"`
 		JSONSchema *struct {
 			Name   *string         `json:"name"`
 			Schema json.RawMessage `json:"schema"`
@@ -220,7 +223,12 @@ func isResponseFormat(v []byte) string {
 		return "it must be an object with a type: text, json_object or json_schema"
 	}
 	switch f.Type {
-	case "text", "json_object":
+	case "text":
+		return ""
+	case "json_object":
+		if len(f.Schema) > 0 && string(f.Schema) != "null" && f.Schema[0] != '{' {
+			return "its schema must be an object"
+		}
 		return ""
 	case "json_schema":
 		if f.JSONSchema == nil || len(f.JSONSchema.Schema) == 0 || f.JSONSchema.Schema[0] != '{' {
