@@ -74,12 +74,10 @@ func TestLeavingAfterEarlyBytes(t *testing.T) {
 	next := posted(chatBody(testModel, false))
 	for _, c := range []struct {
 		name, early string
-		cut         bool // without the client's leaving
 	}{
-		{"a line's end", "\r\n", false},
-		{"another request", next, false},
-		{"as much as may be", strings.Repeat("x", mostEarly), false},
-		{"more than may be", strings.Repeat("x", mostEarly+1), true},
+		{"a line's end", "\r\n"},
+		{"another request", next},
+		{"as much as is kept", strings.Repeat("x", mostEarly)},
 	} {
 		for _, stream := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/stream=%v", c.name, stream), func(t *testing.T) {
@@ -91,20 +89,13 @@ func TestLeavingAfterEarlyBytes(t *testing.T) {
 				fmt.Fprint(conn, posted(chatBody(testModel, stream)))
 				await(t, p.engine, func(st sim.State) bool { return st.Active == 1 })
 				fmt.Fprint(conn, c.early)
-				left := time.Now()
-				if c.cut {
-					if err := cut(conn); err != nil {
-						t.Error(err)
-					}
-				} else {
-					select { // It is not taken for a going.
-					case row := <-told:
-						t.Fatalf("ended by itself: %+v", row)
-					case <-time.After(20 * time.Millisecond):
-					}
-					left = time.Now()
-					conn.Close()
+				select { // It is not taken for a going.
+				case row := <-told:
+					t.Fatalf("ended by itself: %+v", row)
+				case <-time.After(20 * time.Millisecond):
 				}
+				left := time.Now()
+				conn.Close()
 				ends := p.sched.settled()
 				if took := time.Since(left); took > 100*time.Millisecond {
 					t.Errorf("the route ended after %v", took)
@@ -147,6 +138,26 @@ func TestPipelined(t *testing.T) {
 		fmt.Fprint(conn, "GET /v1/models HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer "+testKey+"\r\n\r\n")
 		if resp, err := http.ReadResponse(in, nil); err != nil || resp.StatusCode != 200 {
 			t.Errorf("stream=%v, after them: %v %v", stream, resp, err)
+		}
+	}
+}
+
+// TestPipelinedLarge: one that is larger than what is kept comes whole, too.
+func TestPipelinedLarge(t *testing.T) {
+	p := newPeer(t, "one", sim.Options{DecodeRate: 100}, nil)
+	conn := dialDoor(t, p)
+	large := posted(`{"model":"` + testModel + `","messages":[{"role":"user","content":"a"}],"max_tokens":2,"user":"` + strings.Repeat("x", 2*mostEarly) + `"}`)
+	fmt.Fprint(conn, posted(chatBody(testModel, true)))
+	await(t, p.engine, func(st sim.State) bool { return st.Active == 1 })
+	fmt.Fprint(conn, large+large)
+	in := bufio.NewReader(conn)
+	for nth := range 3 {
+		resp, err := http.ReadResponse(in, nil)
+		if err != nil {
+			t.Fatalf("answer %d: %v", nth, err)
+		}
+		if body, err := io.ReadAll(resp.Body); err != nil || resp.StatusCode != 200 {
+			t.Errorf("answer %d: %s %s %v", nth, resp.Status, body, err)
 		}
 	}
 }

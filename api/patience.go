@@ -1,7 +1,6 @@
 package api
 
 import (
-	"errors"
 	"net"
 	"sync/atomic"
 	"time"
@@ -39,11 +38,10 @@ type patientConn struct {
 	early []byte
 }
 
-// mostEarly is how much a client may send before its turn, in bytes, beside what came
-// together with its request.
+// mostEarly is how much is kept of what a client sends before its turn, in bytes, beside what
+// came together with its request. One that sends more, which may be its next request, is no
+// longer watched until that is read.
 const mostEarly = 4 << 10
-
-var errEarly = errors.New("the client sends the next request before it has the answer to this one")
 
 // Read reads on while a request is served. net/http watches for the client's going by
 // reading one byte, and would watch no more once there is one; so that what comes early is
@@ -59,18 +57,19 @@ func (c *patientConn) Read(b []byte) (int, error) {
 		}
 		return n, nil
 	}
-	for {
-		n, err := c.Conn.Read(b)
-		c.early = append(c.early, b[:n]...)
-		switch {
-		case err != nil: // Also the deadline by which net/http ends its watch.
+	for space := b; len(c.early) <= mostEarly; {
+		n, err := c.Conn.Read(space)
+		c.early = append(c.early, space[:n]...)
+		if err != nil { // Also the deadline by which net/http ends its watch.
 			return 0, err
-		case len(c.early) > mostEarly:
-			return 0, errEarly
-		case len(b) == 1:
-			b = make([]byte, 512)
+		}
+		if len(space) == 1 {
+			space = make([]byte, 512)
 		}
 	}
+	n := copy(b, c.early)
+	c.early = c.early[n:]
+	return n, nil
 }
 
 func (c *patientConn) Write(b []byte) (int, error) {
