@@ -11,11 +11,19 @@ import (
 	"relay/scheduler"
 )
 
+// lateBody is how long a client may go on with a body that is too large: most read no answer
+// before they have sent it.
+const lateBody = 5 * time.Second
+
 // readBody reads a request's body whole, so that it can be sent more than once
 // and so that the connection can be watched for the client's leaving. The
 // buffer must be dropped; it is empty when there is a refusal.
 func (d *Door) readBody(w http.ResponseWriter, r *http.Request) (*buffer, *refusal) {
+	rc := http.NewResponseController(w)
+	// tooLarge lets a client that sends on hear why, unless that takes too long.
 	tooLarge := func() *refusal {
+		rc.SetReadDeadline(time.Now().Add(lateBody))
+		io.CopyN(io.Discard, r.Body, 4*d.opt.MaxBody)
 		w.Header().Set("Connection", "close")
 		return refuse(scheduler.RequestTooLarge, "the body is larger than the %s bytes that this door takes", strconv.FormatInt(d.opt.MaxBody, 10))
 	}
@@ -25,7 +33,6 @@ func (d *Door) readBody(w http.ResponseWriter, r *http.Request) (*buffer, *refus
 	if enc := r.Header.Get("Content-Encoding"); enc != "" && enc != "identity" {
 		return &buffer{held: d.held}, invalid("", "the body is sent as %q; send it as it is", clip(enc, 40))
 	}
-	rc := http.NewResponseController(w)
 	if t := d.opt.Deadlines.ReadBody; t > 0 {
 		rc.SetReadDeadline(time.Now().Add(t))
 	}

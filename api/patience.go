@@ -82,6 +82,14 @@ func (c *patientConn) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
+// CloseWrite lets net/http say that an answer was the last one, before it closes.
+func (c *patientConn) CloseWrite() error {
+	if tcp, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return tcp.CloseWrite()
+	}
+	return nil
+}
+
 // inner is a connection as it was accepted.
 func inner(c net.Conn) net.Conn {
 	if p, ok := c.(*patientConn); ok {

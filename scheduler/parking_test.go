@@ -78,6 +78,12 @@ func TestServedInBetween(t *testing.T) {
 				c.addModel("m", 1<<30, on)
 				for range 10 {
 					c.pass(20 * time.Second)
+					for range 60 { // It may be between two lives.
+						if !serves || len(on.ready("m")) > 0 {
+							break
+						}
+						c.pass(time.Second)
+					}
 					if serves {
 						if got := <-on.ask("m"); got.err != nil {
 							t.Fatal(got.err)
