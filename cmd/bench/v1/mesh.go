@@ -73,7 +73,7 @@ func onMesh(ctx context.Context, e engine, f func(*mesh) error) (err error) {
 	if err := os.WriteFile(path, demo.GGUF(), 0o600); err != nil {
 		return err
 	}
-	if err := m.serving.Follow(ctx, "/v0/model/add", scheduler.AddOptions{Name: name, Paths: []string{path}, Context: 64, Slots: slots}, &struct{}{}); err != nil {
+	if err := m.serving.Follow(ctx, "/v0/model/add", scheduler.AddOptions{Name: name, Paths: []string{path}, Context: 1024, Slots: slots}, &struct{}{}); err != nil {
 		return err
 	}
 	invite, err := s.Invite(ctx, m.serving)
