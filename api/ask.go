@@ -37,7 +37,7 @@ func (d *Door) ask(speak dialect, copies int) func(http.ResponseWriter, *http.Re
 		}
 		q, no := speak(r.Header, buf.b)
 		if no != nil {
-			d.refuse(w, c, no)
+			d.refuse(w, c, d.unknownFirst(c, buf.b, no))
 			return
 		}
 		c.model, c.stream = q.model, q.stream
@@ -83,6 +83,25 @@ func (d *Door) ask(speak dialect, copies int) func(http.ResponseWriter, *http.Re
 			ans.refuse(d, no)
 		}
 	}
+}
+
+// unknownFirst is the refusal of a body: where it names a model that there is not, that,
+// whatever else is wrong with it.
+func (d *Door) unknownFirst(c *call, body []byte, no *refusal) *refusal {
+	out, err := outlineOf(body)
+	at := out.get("model")
+	if err != nil || out.twice != "" || !at.found() || body[at.start] != '"' {
+		return no
+	}
+	name := unquote(at.of(body))
+	if name == "" || len(name) > maxModelNamed {
+		return no
+	}
+	c.model = name
+	if _, found := d.opt.Scheduler.Resolve(name); found {
+		return no
+	}
+	return unknownModel(name, d.modelsFor(c))
 }
 
 // modelFor finds the model of a request, which the key must be allowed to use and which

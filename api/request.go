@@ -7,6 +7,9 @@ import (
 	"relay/scheduler"
 )
 
+// maxModelNamed bounds the name of a model that a client asks for, in bytes.
+const maxModelNamed = 512
+
 // readRequest checks what the door must of a body that a client sent for a route with these
 // fields.
 func readRequest(table fields, body []byte) (*request, *refusal) {
@@ -31,7 +34,7 @@ func readRequest(table fields, body []byte) (*request, *refusal) {
 	switch q.model = unquote(at.of(body)); {
 	case q.model == "":
 		return nil, invalid("model", "the model's name is empty; GET /v1/models lists what there is")
-	case len(q.model) > 512:
+	case len(q.model) > maxModelNamed:
 		return nil, invalid("model", "the model's name is longer than 512 bytes")
 	}
 	if no := table.check(q); no != nil {

@@ -51,3 +51,17 @@ func TestTwiceV1(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+// TestAnUnknownModelIsSaidFirst: whatever else is wrong with the request.
+func TestAnUnknownModelIsSaidFirst(t *testing.T) {
+	p := newPeer(t, "one", sim.Options{}, nil)
+	for path, rest := range map[string]string{
+		"/v1/chat/completions": `"messages":[]`, "/v1/completions": `"best_of":5`, "/v1/responses": `"store":true`, "/v1/messages": `"messages":[]`, "/v1/embeddings": `"input":""`,
+	} {
+		for model, want := range map[string]int{"nosuch": 404, testModel: 400} {
+			if got := send(t, "POST", p.url+path, `{"model":"`+model+`",`+rest+`}`); got.status != want {
+				t.Errorf("%s of %s: %v", path, model, got)
+			}
+		}
+	}
+}
