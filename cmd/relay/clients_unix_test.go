@@ -61,7 +61,7 @@ func TestClients(t *testing.T) {
 func TestClientsGo(t *testing.T) {
 	m := newClientMesh(t, stage.Options{}, toolScript)
 	for model, names := range map[string][]string{
-		"chat": {"gpt-5.4", "gpt-5.1", "gpt-4o-mini", "gpt-3.5-turbo-instruct"}, "embed": {"text-embedding-3-small"},
+		"chat": {"gpt-5.4", "model", "gpt-5.1", "gpt-4o-mini", "gpt-3.5-turbo-instruct"}, "embed": {"text-embedding-3-small"},
 	} {
 		args := []string{"model", "set", model}
 		for _, name := range names {
