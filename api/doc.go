@@ -7,6 +7,6 @@
 // elsewhere, and the passing on of answers event by event. It promises that a
 // request either gets its whole answer or an error that says why, in the shape
 // that its client knows, that nothing a client asks for is ignored, and that a
-// client that goes away stops the work. It never picks a replica, never starts an engine, never keeps a prompt
-// or an answer, and never writes text or keys to the log.
+// client that goes away stops the work. It never picks a replica, never starts an
+// engine, never keeps a prompt or an answer, and never writes text or keys to the log.
 package api
