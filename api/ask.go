@@ -41,7 +41,7 @@ func (d *Door) ask(speak dialect, copies int) func(http.ResponseWriter, *http.Re
 			return
 		}
 		c.model, c.stream = q.model, q.stream
-		c.meter.several = max(q.answers, 1)*max(q.prompts, 1) > 1
+		c.meter.several = q.choices() > 1
 		m, no := d.modelFor(q, c)
 		if no != nil {
 			d.refuse(w, c, no)

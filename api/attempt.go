@@ -221,7 +221,7 @@ func (a *attempt) passStream(ctx context.Context, k *clock, resp *http.Response,
 	events := newEventReader(resp.Body, maxEvent)
 	ans.speak(q.reply(c, a.shown))
 	c.hold.drop() // what an attempt before this one kept
-	t := tally{answers: q.answers, most: max(q.answers, 1) * max(q.prompts, 1)}
+	t := tally{answers: q.answers, most: q.choices()}
 	var ev chunk
 	for {
 		next, err := events.next()

@@ -95,7 +95,7 @@ func (q *request) complete(kind chat.Kind, blank bool) *refusal {
 	timings := string(q.value("timings_per_token")) == "true"
 	q.progress = q.stream && string(q.value("return_progress")) == "true"
 	q.streamed()
-	choices := max(q.answers, 1) * max(q.prompts, 1)
+	choices := q.choices()
 	if q.stream {
 		q.reply = func(c *call, model string) reply {
 			return &passing{model: encodeJSON(model), kind: kind, usage: options.Usage, timings: timings, progress: q.progress, blank: blank}

@@ -105,7 +105,7 @@ func ofField(err error) *refusal {
 // asking is a chat as the engine is asked for it.
 func asking(c *chat.Request) (*request, *refusal) {
 	if len(c.Model) > maxModelNamed {
-		return nil, invalid("model", "the model's name is longer than 512 bytes")
+		return nil, invalid("model", "the model's name is longer than %d bytes", maxModelNamed)
 	}
 	q, no := translated(c.Append(nil))
 	if no != nil {

@@ -35,7 +35,7 @@ func readRequest(table fields, body []byte) (*request, *refusal) {
 	case q.model == "":
 		return nil, invalid("model", "the model's name is empty; GET /v1/models lists what there is")
 	case len(q.model) > maxModelNamed:
-		return nil, invalid("model", "the model's name is longer than 512 bytes")
+		return nil, invalid("model", "the model's name is longer than %d bytes", maxModelNamed)
 	}
 	if no := table.check(q); no != nil {
 		return nil, no
@@ -111,6 +111,9 @@ func translated(body []byte) (*request, *refusal) {
 	q.formatJSON()
 	return q, q.readParts(out.parts)
 }
+
+// choices is how many answers a request gets in all.
+func (q *request) choices() int { return max(q.answers, 1) * max(q.prompts, 1) }
 
 // value is the value of a member, or nil where there is none, or null.
 func (q *request) value(name string) []byte {
