@@ -255,7 +255,7 @@ func (d *Door) pick(ctx context.Context, c *call, m scheduler.ServedModel, patie
 		ctx, cancel = context.WithTimeout(ctx, patience)
 		defer cancel()
 	}
-	rt, err := d.opt.Scheduler.Route(ctx, m.UID, slices.Clone(tried))
+	rt, err := d.opt.Scheduler.Route(ctx, scheduler.Want{UID: m.UID, Tried: slices.Clone(tried)})
 	if err == nil && (rt.Client == nil || rt.Done == nil) {
 		return rt, errors.New("the scheduler named a replica without a way to it")
 	}

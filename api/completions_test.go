@@ -177,10 +177,10 @@ func (r routeTo) Models() []scheduler.ServedModel { return []scheduler.ServedMod
 func (r routeTo) Resolve(name string) (scheduler.ServedModel, bool) {
 	return resolveOf(r.Models(), name)
 }
-func (r routeTo) Route(context.Context, string, []string) (scheduler.Route, error) {
+func (r routeTo) Route(context.Context, scheduler.Want) (scheduler.Route, error) {
 	return scheduler.Route(r), nil
 }
-func (r routeTo) Serve(context.Context, string) (scheduler.Lease, error) {
+func (r routeTo) Serve(context.Context, scheduler.Want) (scheduler.Lease, error) {
 	return scheduler.Lease{}, errors.New("not here")
 }
 

@@ -162,7 +162,7 @@ func (d *Door) hop(w http.ResponseWriter, r *http.Request, c *call) {
 	s := newSign(w)
 	defer s.stop()
 	began := time.Now()
-	lease, err := d.opt.Scheduler.Serve(r.Context(), uid)
+	lease, err := d.opt.Scheduler.Serve(r.Context(), scheduler.Want{UID: uid})
 	c.routed = time.Since(began)
 	if err != nil {
 		s.stop()

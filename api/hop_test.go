@@ -20,10 +20,10 @@ type heldScheduler struct {
 	turn chan struct{}
 }
 
-func (s heldScheduler) Serve(ctx context.Context, uid string) (scheduler.Lease, error) {
+func (s heldScheduler) Serve(ctx context.Context, want scheduler.Want) (scheduler.Lease, error) {
 	select {
 	case <-s.turn:
-		return s.Scheduler.Serve(ctx, uid)
+		return s.Scheduler.Serve(ctx, want)
 	case <-ctx.Done():
 		return scheduler.Lease{}, ctx.Err()
 	}

@@ -103,7 +103,8 @@ func resolveOf(models []scheduler.ServedModel, name string) (scheduler.ServedMod
 	return scheduler.ServedModel{}, false
 }
 
-func (s *testScheduler) Route(ctx context.Context, model string, tried []string) (scheduler.Route, error) {
+func (s *testScheduler) Route(ctx context.Context, want scheduler.Want) (scheduler.Route, error) {
+	model, tried := want.UID, want.Tried
 	var m scheduler.ServedModel
 	for _, have := range s.Models() {
 		if have.Name == model || have.UID == model {
@@ -155,7 +156,7 @@ func (s *testScheduler) Route(ctx context.Context, model string, tried []string)
 	}
 }
 
-func (s *testScheduler) Serve(ctx context.Context, uid string) (scheduler.Lease, error) {
+func (s *testScheduler) Serve(ctx context.Context, want scheduler.Want) (scheduler.Lease, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.serveErr != nil {

@@ -19,15 +19,14 @@ type Scheduler interface {
 	Models() []scheduler.ServedModel
 	// Resolve finds the model that a name, uid or alias means now.
 	Resolve(name string) (scheduler.ServedModel, bool)
-	// Route picks a replica for the model of that uid. It may wait for one to come
-	// up, up to ctx. tried holds the marks of the replicas that already failed this
-	// request, in order. The door calls the route's Done once, with nil when the
+	// Route picks a replica for a request. It may wait for one to come up, up to ctx.
+	// The door calls the route's Done once, with nil when the
 	// engine did its part (an answer, or a refusal of a request that is at fault),
 	// context.Canceled when the client left, or an error with a reason.
-	Route(ctx context.Context, uid string, tried []string) (scheduler.Route, error)
+	Route(ctx context.Context, want scheduler.Want) (scheduler.Route, error)
 	// Serve takes a slot of this peer's own replica for a forwarded request. The
 	// lease ends like a route.
-	Serve(ctx context.Context, uid string) (scheduler.Lease, error)
+	Serve(ctx context.Context, want scheduler.Want) (scheduler.Lease, error)
 }
 
 // Keys says what a secret that a request came with may do.

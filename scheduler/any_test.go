@@ -412,7 +412,7 @@ func (w *world) request(p *fakePeer, uid string, hold time.Duration) <-chan erro
 	w.requests.Go(func() {
 		var tried []string
 		for range 4 {
-			route, err := s.Route(w.ctx, uid, tried)
+			route, err := s.Route(w.ctx, Want{UID: uid, Tried: tried})
 			if err != nil {
 				done <- err
 				return
@@ -447,7 +447,7 @@ func (w *world) serve(p *fakePeer, route Route) (lease Lease, o *fakePeer, ok bo
 	if !heard {
 		return lease, o, false
 	}
-	lease, err := o.s.Serve(w.ctx, route.Model.UID)
+	lease, err := o.s.Serve(w.ctx, Want{UID: route.Model.UID})
 	return lease, o, err == nil
 }
 

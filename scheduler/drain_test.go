@@ -43,7 +43,7 @@ func TestDrainMovesFirst(t *testing.T) {
 		c.pass(10 * time.Second)
 		on, other := c.serving("m", c.peers[0], c.peers[1])
 		other.engine.load = time.Minute
-		route, err := on.s.Route(t.Context(), "m", nil)
+		route, err := on.s.Route(t.Context(), Want{UID: "m"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -79,7 +79,7 @@ func TestDrainMovesFirst(t *testing.T) {
 
 func mustRoute(t *testing.T, p *fakePeer) string {
 	t.Helper()
-	route, err := p.s.Route(t.Context(), "m", nil)
+	route, err := p.s.Route(t.Context(), Want{UID: "m"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,7 +97,7 @@ func TestDrainEnds(t *testing.T) {
 				c.alone(on)
 				c.addModel("m", 1<<30, on)
 				c.pass(10 * time.Second)
-				route, err := on.s.Route(t.Context(), "m", nil) // Never done.
+				route, err := on.s.Route(t.Context(), Want{UID: "m"}) // Never done.
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -115,7 +115,7 @@ func TestDrainEnds(t *testing.T) {
 				if text := asked.told("m"); !strings.Contains(text, gone) || !asked.decided(gone) {
 					t.Errorf("told: %s", text)
 				}
-				if _, err := asked.s.Route(t.Context(), "m", nil); ReasonOf(err) != Draining || !strings.Contains(err.Error(), gone) {
+				if _, err := asked.s.Route(t.Context(), Want{UID: "m"}); ReasonOf(err) != Draining || !strings.Contains(err.Error(), gone) {
 					t.Errorf("%s: %v", ReasonOf(err), err)
 				}
 				route.Done(nil)
@@ -143,7 +143,7 @@ func TestCordon(t *testing.T) {
 		if text := leader.told("new"); !strings.Contains(text, on.name+" is cordoned") {
 			t.Errorf("told: %s", text)
 		}
-		if _, err := leader.s.Route(t.Context(), "new", nil); ReasonOf(err) != Cordoned {
+		if _, err := leader.s.Route(t.Context(), Want{UID: "new"}); ReasonOf(err) != Cordoned {
 			t.Errorf("%s: %v", ReasonOf(err), err)
 		}
 		c.want("the old one", leader.ready("old"), []string{on.name})

@@ -112,7 +112,7 @@ func TestAutoPause(t *testing.T) {
 		c.hold("m", a)
 		b.register("m", 1, shaped(2*gib))
 		c.pass(10 * time.Second)
-		route, err := a.s.Route(t.Context(), "m", nil)
+		route, err := a.s.Route(t.Context(), Want{UID: "m"})
 		if err != nil {
 			t.Fatal(err)
 		}

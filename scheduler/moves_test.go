@@ -96,12 +96,12 @@ func TestOthersCoresAreNotWaitedFor(t *testing.T) {
 		c.pass(20 * time.Second)
 		c.want("ready", len(a.ready("m")), 2)
 		a.s.cores.SetLent(1)
-		busy, err := a.s.Serve(t.Context(), uidOf("other"))
+		busy, err := a.s.Serve(t.Context(), Want{UID: uidOf("other")})
 		if err != nil {
 			t.Fatal(err)
 		}
 		began := time.Now()
-		route, err := a.s.Route(t.Context(), "m", nil)
+		route, err := a.s.Route(t.Context(), Want{UID: "m"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -119,7 +119,7 @@ func TestWhoOnlyHasToWaitWaits(t *testing.T) {
 		a := c.peers[0]
 		c.addModel("first", 3<<30, a)
 		c.pass(time.Minute)
-		busy, err := a.s.Serve(t.Context(), uidOf("first"))
+		busy, err := a.s.Serve(t.Context(), Want{UID: uidOf("first")})
 		if err != nil {
 			t.Fatal(err)
 		}

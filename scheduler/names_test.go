@@ -115,7 +115,7 @@ func TestAliases(t *testing.T) {
 		for _, p := range c.peers {
 			m, ok := p.s.Resolve("gpt")
 			c.want("resolved", []any{ok, m.UID, m.Name, m.Aliases}, []any{true, uid, "m", []string{"gpt", "fast"}})
-			route, err := p.s.Route(t.Context(), "gpt", nil)
+			route, err := p.s.Route(t.Context(), Want{UID: "gpt"})
 			if err != nil {
 				t.Fatal(err)
 			}

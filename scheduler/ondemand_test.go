@@ -51,7 +51,7 @@ func TestAModelInUseIsNotIdle(t *testing.T) {
 		c.hold("m", a)
 		a.register("m", 1<<30, idleAfter(60))
 		c.pass(10 * time.Second)
-		route, err := a.s.Route(t.Context(), "m", nil)
+		route, err := a.s.Route(t.Context(), Want{UID: "m"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -114,7 +114,7 @@ func TestTheLeastRecentlyUsedModelGoes(t *testing.T) {
 			a.insist(name, 0)
 			c.pass(time.Second)
 		}
-		route, err := a.s.Route(t.Context(), "used", nil)
+		route, err := a.s.Route(t.Context(), Want{UID: "used"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -139,7 +139,7 @@ func TestTheLeastRecentlyUsedModelGoes(t *testing.T) {
 		c.addModel("last", 3<<30, a)
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 		defer cancel()
-		if _, err := door.s.Route(ctx, "last", nil); ReasonOf(err) != NoCapacity || !strings.Contains(err.Error(), `"used" stays on a`) {
+		if _, err := door.s.Route(ctx, Want{UID: "last"}); ReasonOf(err) != NoCapacity || !strings.Contains(err.Error(), `"used" stays on a`) {
 			t.Errorf("%v", err)
 		}
 		for name, want := range map[string]int{"one": 1, "two": 0, "used": 1, "new": 1} {
@@ -237,7 +237,7 @@ func press(t *testing.T, c *cluster, name string) {
 	var routes []Route
 	for _, p := range c.peers {
 		for slices.Contains(p.ready(name), p.name) && p.s.InFlight()[uidOf(name)] < 3 {
-			lease, err := p.s.Serve(t.Context(), uidOf(name))
+			lease, err := p.s.Serve(t.Context(), Want{UID: uidOf(name)})
 			if err != nil {
 				t.Fatal(err)
 			}

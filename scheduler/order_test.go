@@ -107,7 +107,7 @@ func TestAFileThatVanishes(t *testing.T) {
 		c.want("starts", a.engine.starts(), 1)
 		a.engine.killAll()
 		c.pass(10 * time.Second)
-		_, err := b.s.Route(t.Context(), "m", nil)
+		_, err := b.s.Route(t.Context(), Want{UID: "m"})
 		if ReasonOf(err) != NoHolder || !strings.Contains(err.Error(), "on a /models/m") || strings.Count(err.Error(), `model "m"`) != 1 {
 			t.Errorf("%s: %v", ReasonOf(err), err)
 		}

@@ -93,7 +93,7 @@ func TestTheMinimum(t *testing.T) {
 		c.addModel("big", 3<<30, a)
 		c.addModel("m", 3<<30, a, c.peers[1])
 		c.pass(time.Minute)
-		route, err := a.s.Route(t.Context(), "big", nil)
+		route, err := a.s.Route(t.Context(), Want{UID: "big"})
 		if err != nil {
 			t.Fatal(err)
 		}

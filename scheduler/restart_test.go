@@ -49,12 +49,12 @@ func (p *fakePeer) insist(name string, most time.Duration) {
 	p.c.t.Helper()
 	for began := time.Now(); ; {
 		ctx, cancel := context.WithTimeout(p.c.t.Context(), most+time.Second)
-		route, err := p.s.Route(ctx, name, nil)
+		route, err := p.s.Route(ctx, Want{UID: name})
 		cancel()
 		switch {
 		case err == nil:
 			if on := p.c.named(route.PeerName); on != p { // It gets there.
-				if lease, err := on.s.Serve(p.c.t.Context(), uidOf(name)); err == nil {
+				if lease, err := on.s.Serve(p.c.t.Context(), Want{UID: uidOf(name)}); err == nil {
 					lease.Done(nil)
 				}
 			}
@@ -80,7 +80,7 @@ func (p *fakePeer) serves(name string, least int) func() bool {
 		if len(p.ready(name)) < least {
 			return false
 		}
-		route, err := p.s.Route(p.c.t.Context(), name, nil)
+		route, err := p.s.Route(p.c.t.Context(), Want{UID: name})
 		if err == nil {
 			route.Done(nil)
 		}
@@ -113,7 +113,7 @@ func TestRestarts(t *testing.T) {
 			c.addModel("m", 1<<30, a)
 			c.pass(10 * time.Second)
 			before := a.engine.starts()
-			route, err := a.s.Route(t.Context(), "m", nil)
+			route, err := a.s.Route(t.Context(), Want{UID: "m"})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -255,7 +255,7 @@ func TestAnEngineThatDiesWhileItIsReplaced(t *testing.T) {
 				}
 				c.pass(time.Minute)
 				c.want("engines", a.engine.count(), 1)
-				lease, err := a.s.Serve(t.Context(), uidOf("m"))
+				lease, err := a.s.Serve(t.Context(), Want{UID: uidOf("m")})
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -49,7 +49,7 @@ func TestWhyAnIdleModelStays(t *testing.T) {
 		c.addModel("new", 3<<30, a)
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 		defer cancel()
-		_, err := a.s.Route(ctx, "new", nil)
+		_, err := a.s.Route(ctx, Want{UID: "new"})
 		for _, text := range []string{`"kept" stays on a: it is pinned`, `"idle" stays on a: it is in use, was loaded only just now, or would not make room enough`} {
 			if err == nil || !strings.Contains(err.Error(), text) {
 				t.Errorf("%v", err)

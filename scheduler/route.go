@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"context"
 	"net/http"
 )
 
@@ -26,6 +27,34 @@ type ServedModel struct {
 	Fallback string
 }
 
+// Want is what a request asks for: the model, and what helps to choose who answers.
+type Want struct {
+	// UID is the model's.
+	UID string
+	// Tried are the marks of the replicas, or the ids of the peers, that already failed
+	// this request, in order.
+	Tried []string
+	// Prefix are hashes of the prompt's leading blocks, each with all before it, from the
+	// shortest to the longest; two requests that begin alike begin with the same ones.
+	// Tokens is how long the prompt is, about; 0 where nobody knows.
+	Prefix []uint64
+	Tokens int
+	// Answers is how many of the engine's slots the request takes at the same time; 0
+	// counts as 1. Light says that it takes none: it only reads or writes tokens.
+	Answers int
+	Light   bool
+	// Key is the id of the key that it came with, Batch says that it gives way to others.
+	Key   string
+	Batch bool
+}
+
+// Load is how busy a replica is.
+type Load struct {
+	// Running are the requests in its slots, of which there are Slots, Waiting those that
+	// wait for one.
+	Running, Waiting, Slots int
+}
+
 // Route is the one replica that was picked to serve one attempt of a request.
 type Route struct {
 	Model ServedModel
@@ -43,6 +72,13 @@ type Route struct {
 	// Local, to the other peer's hop handler otherwise. Only the URL's path and
 	// query count; host and scheme are ignored.
 	Client http.RoundTripper
+	// Away ends once the answer had better go on elsewhere: the replica's peer does not
+	// answer or is drained, or the replica is on its way out, and another one is ready.
+	// Its cause is an *Error that says which. Who cannot go on elsewhere takes no notice.
+	// nil is never.
+	Away context.Context
+	// Heard takes how busy the replica says it is, as often as it says so. It may be nil.
+	Heard func(Load)
 	// Done must be called exactly once, when the attempt is over. It takes the
 	// error that ended it, or nil when the whole answer was passed on.
 	Done func(err error)
@@ -54,6 +90,8 @@ type Lease struct {
 	Model ServedModel
 	// Client reaches the engine's socket; only path and query of the URL count.
 	Client http.RoundTripper
+	// Load is how busy the replica is, this request included.
+	Load Load
 	// Done gives the slot back; it must be called exactly once.
 	Done func(err error)
 }

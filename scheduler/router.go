@@ -64,11 +64,11 @@ func (p prospect) patience(budget time.Duration) time.Duration {
 // there is no other.
 const again = 2 * time.Second
 
-// Route picks a replica for a model, waiting for one that comes up. tried are the
-// marks of the replicas, or the ids of the peers, that already failed this request:
-// they are asked again once their replica is another than it was, or where nothing
+// Route picks a replica for a model, waiting for one that comes up. Those that were tried
+// are asked again once their replica is another than it was, or where nothing
 // else is ready for a while. Errors are of type *Error.
-func (s *Scheduler) Route(ctx context.Context, name string, tried []string) (Route, error) {
+func (s *Scheduler) Route(ctx context.Context, want Want) (Route, error) {
+	name, tried := want.UID, want.Tried
 	started := time.Now()
 	v, changed := s.latest()
 	before := map[string]record.Version{}
@@ -271,7 +271,8 @@ func (v *view) loadMS(peer, uid string) int64 {
 
 // Serve takes a place on this peer's own replica for a request that another
 // peer's door forwarded. Errors are of type *Error and say what to do.
-func (s *Scheduler) Serve(ctx context.Context, uid string) (Lease, error) {
+func (s *Scheduler) Serve(ctx context.Context, want Want) (Lease, error) {
+	uid := want.UID
 	v, _ := s.latest()
 	m := v.model[uid]
 	if m == nil {

@@ -20,7 +20,7 @@ func TestAModelRunsOnceOnAHolderAndEveryPeerRoutesThere(t *testing.T) {
 		c.pass(10 * time.Second)
 		for _, p := range c.peers {
 			c.want(p.name+" sees", p.ready("m"), []string{"b"})
-			route, err := p.s.Route(t.Context(), "m", nil)
+			route, err := p.s.Route(t.Context(), Want{UID: "m"})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -43,7 +43,7 @@ func TestAnotherHolderTakesOverAndWaitingRequestsGetIt(t *testing.T) {
 		other := c.peers[1-serving.index]
 		serving.crash()
 		begin := time.Now()
-		route, err := c.peers[2].s.Route(t.Context(), "m", []string{serving.id.String()})
+		route, err := c.peers[2].s.Route(t.Context(), Want{UID: "m", Tried: []string{serving.id.String()}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -85,7 +85,7 @@ func TestTheReasonIsTheAnswerWhereNothingWillComeUp(t *testing.T) {
 				test.prepare(c)
 				c.pass(2 * time.Minute)
 				begin := time.Now()
-				_, err := c.peers[1].s.Route(t.Context(), "m", nil)
+				_, err := c.peers[1].s.Route(t.Context(), Want{UID: "m"})
 				if ReasonOf(err) != test.why || !strings.Contains(err.Error(), test.text) {
 					t.Errorf("%s: %v", ReasonOf(err), err)
 				}
@@ -131,7 +131,7 @@ func TestTwoModelsShareAPeersMemory(t *testing.T) {
 		c.pass(time.Minute)
 		c.want("first on", a.ready("first"), []string{"a"})
 		c.want("second on", a.ready("second"), []string(nil))
-		_, err := c.peers[1].s.Route(t.Context(), "second", nil)
+		_, err := c.peers[1].s.Route(t.Context(), Want{UID: "second"})
 		if ReasonOf(err) != NoCapacity || !strings.Contains(err.Error(), "1.0 GiB") {
 			t.Errorf("%s: %v", ReasonOf(err), err)
 		}
@@ -203,7 +203,7 @@ func TestAPeerThatLeavesIsReplacedBeforeItIsGone(t *testing.T) {
 			leaving = c.peers[1]
 		}
 		other := c.peers[1-leaving.index]
-		lease, err := leaving.s.Serve(t.Context(), uidOf("m"))
+		lease, err := leaving.s.Serve(t.Context(), Want{UID: uidOf("m")})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -233,7 +233,7 @@ func TestARequestDoesNotWaitForLongerThanItsClient(t *testing.T) {
 		c.addModel("m", 1<<30, c.peers[0])
 		ctx, cancel := context.WithTimeout(t.Context(), loadTime/2)
 		defer cancel()
-		_, err := c.peers[0].s.Route(ctx, "m", nil)
+		_, err := c.peers[0].s.Route(ctx, Want{UID: "m"})
 		if ReasonOf(err) != ModelLoading || !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("%v", err)
 		}

@@ -120,7 +120,7 @@ func TestOnlyWhatCanBeServedIsListed(t *testing.T) {
 				t.Errorf("%s is not found", name)
 			}
 		}
-		if _, err := a.s.Route(t.Context(), "huge", nil); ReasonOf(err) != NoCapacity || !strings.Contains(err.Error(), "huge") {
+		if _, err := a.s.Route(t.Context(), Want{UID: "huge"}); ReasonOf(err) != NoCapacity || !strings.Contains(err.Error(), "huge") {
 			t.Errorf("%v", err)
 		}
 	})
@@ -134,7 +134,7 @@ func TestRoutesSayWhere(t *testing.T) {
 		c.addModel("m", 1<<30, a)
 		c.pass(20 * time.Second)
 		for p, want := range map[*fakePeer]string{a: "local", b: "direct"} {
-			route, err := p.s.Route(t.Context(), "m", nil)
+			route, err := p.s.Route(t.Context(), Want{UID: "m"})
 			if err != nil {
 				t.Fatal(err)
 			}

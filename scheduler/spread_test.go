@@ -255,7 +255,7 @@ func TestAGroupIsDrained(t *testing.T) {
 				spreadOver(t, peers, func(t *testing.T, c *cluster, uid string) {
 					before := c.formed()
 					coordinator, goes := c.named(before[0]), c.named(before[role])
-					route, err := coordinator.s.Route(t.Context(), "m", nil)
+					route, err := coordinator.s.Route(t.Context(), Want{UID: "m"})
 					if err != nil {
 						t.Fatal(err)
 					}

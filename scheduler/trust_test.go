@@ -30,7 +30,7 @@ func TestTrust(t *testing.T) {
 			return mustRoute(t, other) == it.name
 		}},
 		"others' prompts: takes them": {whole, func(t *testing.T, _ *cluster, it, _ *fakePeer) bool {
-			lease, err := it.s.Serve(t.Context(), uidOf("m"))
+			lease, err := it.s.Serve(t.Context(), Want{UID: uidOf("m")})
 			if err == nil {
 				lease.Done(nil)
 			}
@@ -78,7 +78,7 @@ func TestTrustLowered(t *testing.T) {
 		uid := c.addModel("m", 1<<30, c.peers[0], c.peers[1])
 		c.pass(10 * time.Second)
 		on, other := c.serving("m", c.peers[0], c.peers[1])
-		if _, err := on.s.Route(t.Context(), "m", nil); err != nil { // Never done.
+		if _, err := on.s.Route(t.Context(), Want{UID: "m"}); err != nil { // Never done.
 			t.Fatal(err)
 		}
 		c.silence(on, true) // It goes on saying that it is ready.

@@ -20,7 +20,7 @@ func (p *fakePeer) ask(name string) <-chan routed {
 	began, done := time.Now(), make(chan routed, 1)
 	ctx := p.c.t.Context()
 	go func() {
-		route, err := p.s.Route(ctx, name, nil)
+		route, err := p.s.Route(ctx, Want{UID: name})
 		if err == nil {
 			route.Done(nil)
 		}
@@ -127,7 +127,7 @@ func TestAReplicaStopsOnceItIsEmpty(t *testing.T) {
 		for range 8 {
 			clients.Go(func() {
 				for {
-					lease, err := a.s.Serve(t.Context(), uid)
+					lease, err := a.s.Serve(t.Context(), Want{UID: uid})
 					if err != nil {
 						return // It lets nothing new in.
 					}

@@ -53,7 +53,7 @@ func TestWhatIsMeasuredIsKept(t *testing.T) {
 		c.want("reserved", a.s.ledger.Reserved()[ways.HostID], took)
 		// 100 tokens in ten seconds, one request at a time.
 		for n := range 3 {
-			lease, err := a.s.Serve(t.Context(), uidOf("m"))
+			lease, err := a.s.Serve(t.Context(), Want{UID: uidOf("m")})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -114,7 +114,7 @@ func TestCoresAreShared(t *testing.T) {
 		c.addModel("one", 1<<30, a)
 		c.pass(10 * time.Second)
 		c.want("threads of the first", a.engine.last.Threads, 2)
-		first, err := a.s.Serve(t.Context(), uidOf("one"))
+		first, err := a.s.Serve(t.Context(), Want{UID: uidOf("one")})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -123,7 +123,7 @@ func TestCoresAreShared(t *testing.T) {
 		c.want("threads of the second", a.engine.last.Threads, 1)
 		came := make(chan Lease, 1)
 		go func() {
-			if lease, err := a.s.Serve(t.Context(), uidOf("two")); err == nil {
+			if lease, err := a.s.Serve(t.Context(), Want{UID: uidOf("two")}); err == nil {
 				came <- lease
 			}
 		}()
@@ -138,7 +138,7 @@ func TestCoresAreShared(t *testing.T) {
 		c.want("busy", len(a.s.cores.Busy()), 0)
 		c.want("threads of the first then", a.engine.last.Threads, 1)
 		for _, name := range []string{"one", "two"} {
-			lease, err := a.s.Serve(t.Context(), uidOf(name))
+			lease, err := a.s.Serve(t.Context(), Want{UID: uidOf(name)})
 			if err != nil {
 				t.Fatal(err)
 			}
