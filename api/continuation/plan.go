@@ -24,7 +24,8 @@ type Ask struct {
 func (p *Plan) Next() Ask { return Ask{Stream: true} }
 
 // Answer takes the engine's whole answer to a request that is not the last. An answer that
-// cannot be read leads to another way, where there is one; the error is a *Cannot.
+// cannot be read, such as a refusal, leads to another way, where there is one; the error is a
+// *Cannot.
 func (p *Plan) Answer(body []byte) error { return nil }
 
 // By is how the answer is gone on with, ByIDs or ByText. It may change with Answer, until
@@ -41,5 +42,6 @@ func (p *Plan) Ending() [][]byte { return nil }
 func (p *Plan) Full() [][]byte { return nil }
 
 // Seam turns what the engine answers to the last request into what the first engine would
-// have sent.
+// have sent. With it the Track forgets what the engine before it held back: nothing more of
+// that one's may be delivered.
 func (p *Plan) Seam() *Seam { return &Seam{} }

@@ -5,7 +5,8 @@ package continuation
 // came.
 type Seam struct{}
 
-// Turn turns one chunk, a JSON object that is neither [DONE], null nor an error. It gives nil
-// for a chunk that has no place in the first engine's stream. What it returns is good until
-// the next call, and data may be part of it. The error is chat.ErrChunk.
-func (s *Seam) Turn(data []byte) ([]byte, error) { return data, nil }
+// Turn turns one chunk, a JSON object that is neither [DONE], null nor an error, into those
+// that the first engine would have sent: one mostly, none for a chunk that has no place in
+// its stream (who speaks, how far the prompt is), and up to three at the end. What it returns
+// is good until the next call. The error is chat.ErrChunk.
+func (s *Seam) Turn(data []byte) ([][]byte, error) { return [][]byte{data}, nil }
