@@ -59,7 +59,7 @@ type gap struct {
 }
 
 func (d *Door) newHeadway(c *call, q *request, ans *answer, patience time.Duration) *headway {
-	h := &headway{door: d, call: c, request: q, ans: ans, shown: q.model, patience: patience}
+	h := &headway{door: d, call: c, request: q, ans: ans, shown: q.model, patience: patience, kept: buffer{held: d.held}}
 	h.want = scheduler.Want{Answers: q.choices(), Light: light(q.path), Key: c.keyID}
 	return h
 }
@@ -150,7 +150,6 @@ func (h *headway) keepAsked() bool {
 		return true
 	}
 	body := h.request.calling(h.want.UID)
-	h.kept.held = h.door.held
 	// Once more in what is asked next.
 	if !h.kept.count(2 * int(body.size())) {
 		return false
