@@ -3,6 +3,7 @@ package scheduler
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"time"
 )
@@ -191,5 +192,91 @@ func TestAwayIsJudgedAnew(t *testing.T) {
 		c.say(on, said{draining: true})
 		c.pass(time.Millisecond)
 		c.want("away later", after.why(), Draining)
+	})
+}
+
+// again asks for another replica than one that was lost, and says how long that took.
+func (p *fakePeer) again(name string, lost Route) routed {
+	p.c.t.Helper()
+	began := time.Now()
+	route, err := p.s.Route(p.c.t.Context(), Want{UID: name, Tried: []string{lost.Mark}})
+	if err == nil {
+		route.Done(nil)
+	}
+	return routed{route, err, time.Since(began)}
+}
+
+// Whoever loses the last replica in the middle of an answer waits for the next one: on
+// another peer, on the same one, and for another group.
+func TestTheLastReplicaIsLost(t *testing.T) {
+	lose := func(t *testing.T, c *cluster, door *fakePeer, name string, lost func(on *fakePeer)) (before, after Route) {
+		t.Helper()
+		before, err := door.s.Route(t.Context(), Want{UID: name})
+		if err != nil {
+			t.Fatal(err)
+		}
+		lost(c.named(before.PeerName))
+		got := door.again(name, before)
+		if got.err != nil || got.after > 10*time.Second {
+			t.Fatalf("after %s: %v", got.after, got.err)
+		}
+		if got.route.Mark == before.Mark {
+			t.Errorf("it is the one that was lost: %s", before.Mark)
+		}
+		before.Done(errors.New("it is lost"))
+		return before, got.route
+	}
+	t.Run("its peer dies", func(t *testing.T) {
+		bubble(t, 3, func(t *testing.T, c *cluster) {
+			c.addModel("m", 1<<30, c.peers[0], c.peers[1])
+			c.pass(10 * time.Second)
+			before, after := lose(t, c, c.peers[2], "m", (*fakePeer).crash)
+			if before.Peer == after.Peer {
+				t.Errorf("it goes on at %s, which is dead", after.PeerName)
+			}
+		})
+	})
+	t.Run("its engine dies", func(t *testing.T) {
+		bubble(t, 2, func(t *testing.T, c *cluster) {
+			a, door := c.peers[0], c.peers[1]
+			c.alone(a)
+			c.addModel("m", 1<<30, a)
+			c.pass(10 * time.Second)
+			before, after := lose(t, c, door, "m", func(on *fakePeer) { on.engine.killAll() })
+			c.want("peers", []string{before.PeerName, after.PeerName}, []string{a.name, a.name})
+		})
+	})
+	t.Run("its peer dies and comes back", func(t *testing.T) {
+		bubble(t, 2, func(t *testing.T, c *cluster) {
+			a, door := c.peers[0], c.peers[1]
+			c.alone(a)
+			c.addModel("m", 1<<30, a)
+			c.pass(10 * time.Second)
+			lose(t, c, door, "m", func(on *fakePeer) {
+				on.crash()
+				on.open()
+				on.start()
+			})
+		})
+	})
+	t.Run("a worker of its group dies", func(t *testing.T) {
+		spreadOver(t, 4, func(t *testing.T, c *cluster, uid string) {
+			names := c.formed()
+			door := c.peers[slices.IndexFunc(c.peers, func(p *fakePeer) bool { return !slices.Contains(names, p.name) })]
+			lose(t, c, door, "m", func(*fakePeer) { c.named(names[1]).crash() })
+			if now := door.group("m"); len(now) != 2 || slices.Contains(now, names[1]) {
+				t.Errorf("it goes on at %v, of %v the last is dead", now, names)
+			}
+		})
+	})
+	t.Run("the coordinator of its group dies", func(t *testing.T) {
+		spreadOver(t, 4, func(t *testing.T, c *cluster, uid string) {
+			names := c.formed()
+			door := c.peers[slices.IndexFunc(c.peers, func(p *fakePeer) bool { return !slices.Contains(names, p.name) })]
+			lose(t, c, door, "m", func(on *fakePeer) { on.crash() })
+			if now := door.group("m"); len(now) != 2 || slices.Contains(now, names[0]) {
+				t.Errorf("it goes on at %v, of %v the first is dead", now, names)
+			}
+		})
 	})
 }
