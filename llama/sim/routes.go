@@ -161,6 +161,9 @@ func (s *Server) template(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	_, prompt, err := s.chatPrompt(p)
+	if err == nil {
+		_, _, err = p.toolbox() // which it refuses as a chat does
+	}
 	if err != nil {
 		writeError(w, err)
 		return
