@@ -63,14 +63,10 @@ func (m *Mesh) drain(ctx context.Context, v victim, yes bool) error {
 	return m.Entrance.Ask(ctx, "/v0/peer/set", map[string]any{"peer": v.peer.Name, "drain": yes}, nil)
 }
 
-// Ask asks without a cut.
-func (m *Mesh) Ask(ctx context.Context, q Question) (Stream, error) {
-	return m.ask(ctx, q, func(string) {}, func(int) {})
-}
-
 // Cut asks, and lets it happen to the peer that serves when the client has read so many
 // pieces of the answer. It returns when the stream has ended and the peer is on its way
-// back. Two replicas are ready when it begins.
+// back. Two replicas are ready when it begins. Where the answer has fewer pieces nothing
+// happens.
 func (m *Mesh) Cut(ctx context.Context, c Cut, q Question, after int) (s Stream, err error) {
 	if err := m.Ready(ctx, 2); err != nil {
 		return s, err
@@ -99,7 +95,10 @@ func (m *Mesh) Cut(ctx context.Context, c Cut, q Question, after int) (s Stream,
 		go func() { done <- c.do(ctx, m, v) }()
 	})
 	if !happened {
-		return s, errors.Join(err, fmt.Errorf("no cut after %d pieces of %d, served by %s", after, len(s.pieces), s.Peer))
+		if err == nil && v.engine.pid == 0 {
+			err = fmt.Errorf("it is served by %q, of which no engine was found", s.Peer)
+		}
+		return s, err
 	}
 	if failed := <-done; failed != nil {
 		return s, errors.Join(err, failed)

@@ -3,8 +3,11 @@
 package seam
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"strings"
 )
 
 // Question is one request for a streamed answer at temperature 0, which nothing but
@@ -59,8 +62,9 @@ func (q Question) body() ([]byte, error) {
 }
 
 // Questions are some of so many tokens each, of all kinds in turn: chats and texts, with
-// logprobs and without.
-func Questions(n, tokens int) []Question {
+// logprobs, without, and with a string that ends them near their end. Each is asked once
+// without a cut, and its answer judged.
+func (m *Mesh) Questions(ctx context.Context, n, tokens int) ([]Question, error) {
 	texts := []string{
 		"Tell me a story about a fox.", "What is relay?", "Once upon a time", "What is a peer?",
 		"Tell me a story about a robot.", "How do I join a mesh?", "A little cat", "Who are you?",
@@ -71,7 +75,54 @@ func Questions(n, tokens int) []Question {
 		if i >= len(texts) {
 			text = fmt.Sprintf("%s %d", text, i/len(texts))
 		}
-		list = append(list, Question{Chat: i%2 == 0, Text: text, Tokens: tokens, Logprobs: i/2%2 == 0})
+		q := Question{Chat: i%2 == 0, Text: text, Tokens: tokens, Logprobs: i%4 < 2}
+		if i%8 == 2 || i%8 == 7 {
+			var err error
+			if q, err = m.stopping(ctx, q); err != nil {
+				return nil, err
+			}
+		}
+		s, err := m.ask(ctx, q, func(string) {}, func(int) {})
+		if err != nil {
+			return nil, err
+		}
+		v, err := m.Judge(ctx, s)
+		if err == nil && !v.Same {
+			err = errors.New("not the same as what the engine says")
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%+v, which nobody cut: %w", q, err)
+		}
+		list = append(list, q)
 	}
-	return list
+	return list, nil
+}
+
+// stopping gives a question a stop string of a few tokens, that comes after nine tenths
+// of the answer and nowhere before.
+func (m *Mesh) stopping(ctx context.Context, q Question) (Question, error) {
+	e, err := m.bare()
+	if err != nil {
+		return q, err
+	}
+	prompt, err := e.prompt(ctx, q)
+	if err != nil {
+		return q, err
+	}
+	whole, err := m.whole(ctx, e, q, prompt)
+	if err != nil {
+		return q, err
+	}
+	const length = 4
+	all := whole.text(len(whole.tokens))
+	for at := len(whole.tokens) * 9 / 10; at+length <= len(whole.tokens); at++ {
+		before := len(whole.text(at))
+		stop := whole.text(at + length)[before:]
+		// It begins where a token does, so that none is held back in part.
+		if strings.HasPrefix(stop, " ") && strings.Index(all, stop) == before {
+			q.Stop = stop
+			return q, nil
+		}
+	}
+	return q, fmt.Errorf("nothing near the end of the answer to %q comes once", q.Text)
 }
