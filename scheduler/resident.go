@@ -16,7 +16,8 @@ type engine struct {
 	uid     string
 	name    string // Under which its memory is reserved, and its turns on the cores are counted.
 	nth     int
-	model   Model // As it was started.
+	number  uint64 // Of all that this peer has started.
+	model   Model  // As it was started.
 	process Process
 	pid     atomic.Int64 // Also while it starts; 0 before.
 	way     ways.Way

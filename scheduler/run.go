@@ -303,7 +303,7 @@ func (w *worker) readyNow(r *run, e *engine) Replica {
 	defer w.mu.Unlock()
 	return Replica{
 		State: StateReady, Device: e.process.Device(), LoadMS: e.load.Milliseconds(), Parts: partsOf(w.s.ledger.Of(e.name), e.way), Load: e.pressure,
-		CPUExperts: e.way.CPUExperts, Tried: r.tried,
+		CPUExperts: e.way.CPUExperts, Tried: r.tried, Engine: e.number,
 	}
 }
 
