@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"relay/scheduler/admission"
 	"relay/scheduler/ways"
 )
 
@@ -15,11 +16,12 @@ type engine struct {
 	uid     string
 	name    string // Under which its memory is reserved, and its turns on the cores are counted.
 	nth     int
-	model   Model // As it was started.
+	number  uint64 // Of all that this peer has started.
+	model   Model  // As it was started.
 	process Process
 	pid     atomic.Int64 // Also while it starts; 0 before.
 	way     ways.Way
-	slots   int
+	queue   *admission.Queue
 	cores   int // That it keeps busy while it computes; 0 where a GPU does that.
 	load    time.Duration
 	ready   time.Time
@@ -39,6 +41,7 @@ type engine struct {
 	timed    bool          // The engine tells its timings.
 	noted    time.Time     // When its speed was last told.
 	looked   time.Time     // When its memory was last looked at.
+	hung     bool          // It was ended because it did nothing.
 	halved   bool          // It was to be replaced by one with half the cores.
 	baseline uint64        // What it took at the first look, in bytes.
 	tunnels  *tunnels      // To the workers of its group; nil where it has none.
@@ -48,7 +51,7 @@ type engine struct {
 
 func newEngine(l Launch) *engine {
 	return &engine{
-		uid: l.UID, name: l.instance(), nth: l.Nth, model: l.Model, way: l.Way, slots: l.Model.Slots,
+		uid: l.UID, name: l.instance(), nth: l.Nth, model: l.Model, way: l.Way, queue: admission.New(l.Model.Slots, maxQueue),
 		rest: make(chan struct{}, 1), doubt: make(chan struct{}, 1), shut: make(chan struct{}), freed: make(chan struct{}),
 	}
 }
@@ -62,7 +65,7 @@ func onCPU(way ways.Way) bool {
 
 // waiting is how many of its requests wait: for a slot, or for the cores;
 // worker.mu is held.
-func (e *engine) waiting() int { return max(e.queued, e.inFlight-e.slots, 0) }
+func (e *engine) waiting() int { return e.queue.Waiting() + e.queued }
 
 // InFlight counts the requests on each of this peer's replicas, by uid.
 func (s *Scheduler) InFlight() map[string]int {

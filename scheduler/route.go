@@ -35,10 +35,11 @@ type Want struct {
 	// this request, in order.
 	Tried []string
 	// Prefix are hashes of the prompt's leading blocks, each with all before it, from the
-	// shortest to the longest; two requests that begin alike begin with the same ones.
+	// shortest to the longest; two requests that begin alike begin with the same ones. The
+	// first Shared of them are of what many begin with, such as a system prompt and tools.
 	// Tokens is how long the prompt is, about; 0 where nobody knows.
-	Prefix []uint64
-	Tokens int
+	Prefix         []uint64
+	Shared, Tokens int
 	// Answers is how many of the engine's slots the request takes at the same time; 0
 	// counts as 1. Light says that it takes none: it only reads or writes tokens.
 	Answers int
