@@ -204,7 +204,7 @@ func (m *model) answer(at, limit int, stops []string, kind chat.Kind, echo strin
 		chunks = append(chunks, encode(c))
 	}
 	if kind == chat.OfChat {
-		chunk([]object{{"index": 0, "finish_reason": nil, "delta": object{"role": "assistant", "content": nil}}}, object{"prompt_progress": object{"total": prompt}})
+		chunk([]object{{"index": 0, "finish_reason": nil, "delta": object{"role": "assistant", "content": nil}}}, object{"prompt_progress": object{"total": prompt}, "timings": object{"cache_n": 0, "prompt_n": 0, "predicted_n": 0}})
 	}
 	finish := "length"
 	rest := m.script[at:]
