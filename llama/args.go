@@ -85,7 +85,9 @@ func allowedArgs() map[string]argKind {
 	add(number(0, 2), "--mirostat")
 	add(number(-1, 1<<20), "-n", "--predict", "--n-predict", "--keep")
 	// Batches. Large ones also delay the end of a request whose client left.
-	add(number(32, 8192), "-b", "--batch-size", "-ub", "--ubatch-size")
+	add(number(32, 8192), "-b", "--batch-size")
+	// At 1 a prompt is computed as an answer is, token by token: slow, but to the last bit the same.
+	add(number(1, 8192), "-ub", "--ubatch-size")
 	// How busily threads wait for one another between operations.
 	add(number(0, 100), "--poll")
 	add(number(0, 1), "--poll-batch")

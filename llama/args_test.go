@@ -16,6 +16,7 @@ func TestCheckArgs(t *testing.T) {
 		{"--temp=0.7", "--min-p=0.05"},
 		{"-fa", "on", "-ctk", "q8_0", "--cache-type-v=q8_0"},
 		{"-b", "512", "-ub", "128"},
+		{"-ub", "1"},
 		{"--chat-template-kwargs", `{"enable_thinking":false}`},
 		{"--chat-template-kwargs={\"a\":\"b=c\"}"},
 		{"--chat-template", "chatml", "--no-jinja"},

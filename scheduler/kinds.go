@@ -278,6 +278,9 @@ type Replica struct {
 	Lost string `cbor:"18,keyasint,omitempty"`
 	// Served says of one that failed that it had served requests since it failed last.
 	Served bool `cbor:"19,keyasint,omitempty"`
+	// Engine tells the engines apart that the peer has started in this life, one for each;
+	// it is 0 where none serves, and on peers of older releases.
+	Engine uint64 `cbor:"20,keyasint,omitempty"`
 }
 
 // Share is the payload of a worker's answer to a placement that has it take layers of

@@ -92,6 +92,8 @@ func (w *worker) book(e *engine, need map[string]uint64) error {
 	if err == nil {
 		w.mu.Lock()
 		w.engines[e] = true
+		w.started++
+		e.number = w.started
 		w.mu.Unlock()
 	}
 	return err

@@ -33,6 +33,7 @@ type Scheduler struct {
 	decisions *decisions
 	traffic   *traffic
 	cuts      *cuts
+	aways     *aways
 	pulls     *pulls
 	layouts   *layouts
 
@@ -66,7 +67,7 @@ func New(o Options) (*Scheduler, error) {
 	s := &Scheduler{
 		Options: o, self: o.Mesh.Self().String(), log: o.Log, started: time.Now(),
 		changed: make(chan struct{}), kick: make(chan struct{}, 1), ready: make(chan struct{}), ended: make(chan struct{}),
-		decisions: newDecisions(), traffic: newTraffic(), cuts: newCuts(),
+		decisions: newDecisions(), traffic: newTraffic(), cuts: newCuts(), aways: newAways(),
 		pulls: newPulls(), diskFull: make(chan struct{}, 1),
 	}
 	if o.CoresLent == 0 {
@@ -157,6 +158,7 @@ func (s *Scheduler) look() *view {
 	s.changed = make(chan struct{})
 	s.mu.Unlock()
 	s.cuts.judge(v)
+	s.aways.judge(v)
 	s.asks.forget(v)
 	s.decisions.note(v)
 	return v

@@ -23,6 +23,7 @@ type worker struct {
 
 	mu      sync.Mutex
 	runs    map[string]*run          // By uid.
+	started uint64                   // How many of them there were.
 	engines map[*engine]bool         // All that memory is reserved for: also those that start, or end.
 	shares  map[string]*share        // By uid.
 	shared  time.Time                // When there was a share last, or tensors were swept.

@@ -98,6 +98,7 @@ func newSimEngine() *cobra.Command {
 	f.StringArrayVar(&e.faults, "fault", nil, "a fault to have from the start, such as die:5; repeatable")
 	f.StringVar(&e.script, "script", "", "a file of what it says in chats, see above")
 	f.IntVar(&e.Width, "sim-width", 0, "values of an embedding (default 64)")
+	f.BoolVar(&e.Bytewise, "sim-bytewise", false, "answer with many characters of several bytes, a token for each byte")
 	f.BoolVar(&e.Images, "sim-images", false, "take images, as with --mmproj; each costs "+strconv.Itoa(sim.ImageTokens)+" tokens")
 	f.BoolVar(&e.quiet, "quiet", false, "no line per request")
 	f.StringVar(&e.refuse, "sim-refuse", "", "say this error and exit, as an engine that cannot load its model")

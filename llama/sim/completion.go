@@ -118,9 +118,9 @@ func (s *Server) read(r *http.Request, f form, fault *Fault) (params, []task, er
 
 // each computes every task in a slot of its own, all at the same time as far as
 // there are slots, and ends them all when one fails.
-func (s *Server) each(ctx context.Context, tasks []task, compute func(context.Context, task, int) error) error {
+func (s *Server) each(ctx context.Context, tasks []task, compute func(context.Context, task, *slot) error) error {
 	one := func(ctx context.Context, t task) error {
-		slot, err := s.takeSlot(ctx)
+		slot, err := s.takeSlot(ctx, t.ids)
 		if err != nil {
 			return err
 		}
@@ -146,7 +146,7 @@ func (nobody) silent() error              { return nil }
 
 func (s *Server) answerWhole(ctx context.Context, w http.ResponseWriter, sh shape, tasks []task, fault *Fault) error {
 	answers := make([]answer, len(tasks))
-	err := s.each(ctx, tasks, func(ctx context.Context, t task, slot int) (err error) {
+	err := s.each(ctx, tasks, func(ctx context.Context, t task, slot *slot) (err error) {
 		answers[t.index], err = s.generate(ctx, t, slot, fault, nobody{})
 		return err
 	})
@@ -178,7 +178,7 @@ func (s *Server) spoil(w http.ResponseWriter, err error) error {
 }
 
 func (s *Server) answerStream(ctx context.Context, st *stream, tasks []task, fault *Fault) error {
-	err := s.each(ctx, tasks, func(ctx context.Context, t task, slot int) error {
+	err := s.each(ctx, tasks, func(ctx context.Context, t task, slot *slot) error {
 		if err := st.open(t); err != nil {
 			return err
 		}
@@ -197,21 +197,4 @@ func (s *Server) answerStream(ctx context.Context, st *stream, tasks []task, fau
 		return err
 	}
 	return st.send("data: [DONE]\n\n")
-}
-
-func (s *Server) takeSlot(ctx context.Context) (int, error) {
-	s.count(func(st *State) { st.Waiting++ })
-	select {
-	case slot := <-s.slots:
-		s.count(func(st *State) { st.Waiting--; st.Active++ })
-		return slot, nil
-	case <-ctx.Done():
-		s.count(func(st *State) { st.Waiting-- })
-		return 0, ctx.Err()
-	}
-}
-
-func (s *Server) giveSlot(slot int) {
-	s.slots <- slot
-	s.count(func(st *State) { st.Active-- })
 }

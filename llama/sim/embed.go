@@ -44,7 +44,7 @@ func (s *Server) compute(ctx context.Context, texts [][]int, fault *Fault) error
 		if len(ids) > s.opt.MaxInput {
 			return fail("input (%d tokens) is too large to process. increase the physical batch size (current batch size: %d)", len(ids), s.opt.MaxInput)
 		}
-		slot, err := s.takeSlot(ctx)
+		slot, err := s.takeSlot(ctx, nil)
 		if err != nil {
 			return err
 		}
@@ -52,7 +52,7 @@ func (s *Server) compute(ctx context.Context, texts [][]int, fault *Fault) error
 			err = strike(ctx, fault.Kind, nobody{}.silent)
 		}
 		if err == nil {
-			a := answer{task: task{ids: ids}, slot: slot}
+			a := answer{task: task{ids: ids}, slot: slot.n}
 			err = s.prefill(ctx, &a, nobody{})
 		}
 		s.giveSlot(slot)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"time"
+	"unicode/utf8"
 )
 
 // stopType says why an answer ended, in llama-server's words.
@@ -23,16 +24,33 @@ type piece struct {
 	text string
 	nth  int // from 1
 	kind kind
-	call int // which tool call, from 0
+	call int  // which tool call, from 0
+	part bool // of a character that is not complete: nothing tells of it
+	// before is what was there before the answer, and is repeated with it.
+	before string
+	mark   bool // its text is never shown
+}
+
+// sent is what llama-server counts as the text of the piece: with what was held
+// back before it, and with what it hides of a message.
+func (p piece) sent() string {
+	if p.mark {
+		return Piece(p.id)
+	}
+	return p.text
 }
 
 // answer is what one task came to.
 type answer struct {
 	task
 	slot        int
-	read        int // tokens of the prompt
+	cached      int // tokens of the prompt that the slot had
+	read        int // tokens of the prompt, with those
 	pieces      []piece
+	repeated    bool
 	text        []byte
+	held        string // at the end, as the beginning of a stop string
+	part        string // at the end, of a character
 	thought     []byte
 	calls       []call
 	stop        stopType
@@ -62,8 +80,13 @@ type watcher interface {
 }
 
 // generate computes one task in the slot it is given.
-func (s *Server) generate(ctx context.Context, t task, slot int, f *Fault, to watcher) (a answer, err error) {
-	a = answer{task: t, slot: slot}
+func (s *Server) generate(ctx context.Context, t task, slot *slot, f *Fault, to watcher) (a answer, err error) {
+	a = answer{task: t, slot: slot.n}
+	if !t.fresh {
+		a.cached = slot.cached(t.ids)
+		a.read = a.cached
+	}
+	defer func() { slot.keep(a.ids[:a.read], a.pieces) }()
 	if err := to.progress(&a); err != nil {
 		return a, err
 	}
@@ -73,11 +96,7 @@ func (s *Server) generate(ctx context.Context, t task, slot int, f *Fault, to wa
 	defer func() { s.worked(work{tokens: len(a.pieces), time: a.decode}) }()
 	began := time.Now()
 
-	c := newChain(t.seed)
-	for _, id := range t.ids {
-		c = c.add(id)
-	}
-	var held string
+	w := s.writer(t.seed, t.ids)
 	for {
 		if f != nil && len(a.pieces) == f.After {
 			if err := strike(ctx, f.Kind, to.silent); err != nil {
@@ -87,28 +106,38 @@ func (s *Server) generate(ctx context.Context, t task, slot int, f *Fault, to wa
 		if err := pause(ctx, perToken(s.opt.DecodeRate, 1), to.silent); err != nil {
 			return a, err
 		}
-		next := t.step(len(a.pieces), c)
-		c = c.add(next.id)
-		p := piece{id: next.id, nth: len(a.pieces) + 1, kind: next.kind, call: next.call}
-		full := p.nth == t.max || len(t.ids)+p.nth >= s.opt.Context || t.plan.cut(p.nth)
+		next := t.step(len(a.pieces), w)
+		w = w.add(next.id)
+		p := piece{id: next.id, nth: len(a.pieces) + 1, kind: next.kind, call: next.call, mark: next.mark}
+		text := a.part + next.text
+		p.part = incomplete(text)
 		switch {
 		case next.id == tokenEOS:
-			p.text, held, a.stop = held, "", stopEOS
-		case next.kind != saying:
-			p.text = next.text
-			if full {
-				a.stop = stopLimit
+			a.stop = stopEOS
+			if !p.part {
+				p.text, a.held = a.held, ""
 			}
+		case p.part:
+			a.part = text
+		case next.kind != saying:
+			p.text, a.part = text, ""
 		default:
-			p.text, held, a.stopWord = split(held+next.text, t.stop)
+			a.part = ""
+			p.text, a.held, a.stopWord = split(a.held+text, t.stop)
 			if a.stopWord != "" {
 				a.stop = stopWord
-			} else if full || next.last {
-				p.text, held = p.text+held, ""
+			} else if next.last {
+				p.text, a.held = p.text+a.held, ""
 			}
-			if full && a.stop == "" {
-				a.stop = stopLimit
-			}
+		}
+		if full := p.nth == t.max || len(t.ids)+p.nth >= s.opt.Context || t.plan.cut(p.nth); full && a.stop == "" {
+			a.stop = stopLimit
+		}
+		if p.kind == passing && !p.part && len(a.calls) == p.call {
+			p.kind = naming
+		}
+		if p.kind == saying && !p.part && !a.repeated && !t.begun.silent {
+			p.before, a.repeated = t.begun.content, true
 		}
 		a.take(p)
 		a.decode = time.Since(began)
@@ -124,6 +153,9 @@ func (s *Server) generate(ctx context.Context, t task, slot int, f *Fault, to wa
 // take adds a piece to what is answered.
 func (a *answer) take(p piece) {
 	a.pieces = append(a.pieces, p)
+	if p.part {
+		return
+	}
 	switch p.kind {
 	case saying:
 		a.text = append(a.text, p.text...)
@@ -140,7 +172,7 @@ func (a *answer) take(p piece) {
 // prefill reads the prompt, a batch at a time.
 func (s *Server) prefill(ctx context.Context, a *answer, to watcher) error {
 	began := time.Now()
-	defer func() { s.worked(work{promptTokens: a.read, promptTime: a.prefillTime}) }()
+	defer func() { s.worked(work{promptTokens: a.read - a.cached, promptTime: a.prefillTime}) }()
 	for a.read < len(a.ids) {
 		n := min(s.opt.Batch, len(a.ids)-a.read)
 		if err := pause(ctx, perToken(s.opt.PrefillRate, n), to.silent); err != nil {
@@ -153,6 +185,16 @@ func (s *Server) prefill(ctx context.Context, a *answer, to watcher) error {
 		}
 	}
 	return ctx.Err()
+}
+
+// incomplete says whether a text ends inside a character.
+func incomplete(text string) bool {
+	for n := 1; n < utf8.UTFMax && n <= len(text); n++ {
+		if tail := text[len(text)-n:]; utf8.RuneStart(tail[0]) {
+			return !utf8.FullRuneInString(tail)
+		}
+	}
+	return false
 }
 
 // split parts text into what may be shown and what may yet become a stop

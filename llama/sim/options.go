@@ -33,6 +33,9 @@ type Options struct {
 	// Embeddings and Reranking open the routes for them; the routes for text
 	// stay open, as llama-server's do.
 	Embeddings, Reranking bool
+	// Bytewise lets answers have many characters of several bytes, each byte of
+	// which is a token by itself, though the text of all has another token.
+	Bytewise bool
 	// Width is the number of values of an embedding, 1 to 65536. 0 means 64.
 	Width int
 	// MaxInput is the tokens that one text may have that is embedded or ranked,

@@ -1,24 +1,23 @@
 package sim
 
-import "unicode/utf8"
-
 // kind is what a token of an answer belongs to.
 type kind int
 
 const (
 	saying   kind = iota // the text
 	thinking             // the reasoning before it
-	naming               // the start of a tool call, and of its arguments
-	passing              // the rest of them
+	naming               // the start of a tool call, and what comes first of its arguments
+	passing              // its arguments
 )
 
 // step is one token of a plan.
 type step struct {
 	id   int
 	kind kind
-	text string // whole characters: none while one is not complete
+	text string // its bytes, which need not be whole characters
 	call int    // which tool call, from 0
 	last bool   // of its part of the answer
+	mark bool   // it begins or ends a part, and shows nothing
 }
 
 // plan is an answer that is settled before it is made: what a script says, a
@@ -34,21 +33,15 @@ type plan struct {
 type call struct{ id, name, arguments string }
 
 func (p *plan) add(k kind, text string) {
-	var pending string
 	ids := Tokenize(text, false, false)
 	for i, id := range ids {
-		pending += Piece(id)
-		s := step{id: id, kind: k, call: len(p.calls) - 1, last: i == len(ids)-1}
-		if s.last || utf8.ValidString(pending) {
-			s.text, pending = pending, ""
-		}
-		p.steps = append(p.steps, s)
+		p.steps = append(p.steps, step{id: id, kind: k, text: Piece(id), call: len(p.calls) - 1, last: i == len(ids)-1})
 	}
 }
 
 // mark adds a token that shows nothing, as those that begin or end a part do.
 func (p *plan) mark(k kind) {
-	p.steps = append(p.steps, step{id: tokenTool, kind: k, call: len(p.calls) - 1})
+	p.steps = append(p.steps, step{id: tokenTool, kind: k, call: len(p.calls) - 1, mark: true})
 }
 
 // think adds reasoning.
@@ -64,9 +57,7 @@ func (p *plan) think(text string) {
 func (p *plan) invoke(c chain, name, arguments string) {
 	p.calls = append(p.calls, call{id: callID(c.add(len(p.calls))), name: name, arguments: arguments})
 	p.mark(saying)
-	at := len(p.steps)
 	p.add(passing, arguments)
-	p.steps[at].kind = naming // with what comes first of the arguments
 	p.mark(passing)
 }
 
@@ -86,12 +77,16 @@ func callID(c chain) string {
 	return string(b)
 }
 
-// step is the n-th token of an answer, from 0, which follows c.
-func (t *task) step(n int, c chain) step {
+// step is the n-th token of an answer, from 0, which w writes where there is no
+// plan.
+func (t *task) step(n int, w writer) step {
 	switch {
 	case t.plan == nil:
-		id := c.next(t.ignoreEOS)
-		return step{id: id, text: Piece(id)}
+		id := w.next(t.ignoreEOS)
+		if id == tokenEOS {
+			return step{id: id}
+		}
+		return step{id: id, kind: t.begun.phase, text: Piece(id)}
 	case n < len(t.plan.steps):
 		return t.plan.steps[n]
 	default:

@@ -37,6 +37,10 @@ type params struct {
 	PingInterval        *int            `json:"sse_ping_interval"`
 	Verbose             bool            `json:"verbose"`
 	ResponseFields      []string        `json:"response_fields"`
+	PostSampling        bool            `json:"post_sampling_probs"`
+	CachePrompt         *bool           `json:"cache_prompt"`
+	Generation          *bool           `json:"add_generation_prompt"`
+	Continue            json.RawMessage `json:"continue_final_message"`
 }
 
 // truth is a boolean that reads anything else as false, as llama-server does in
@@ -49,13 +53,15 @@ func (f *truth) UnmarshalJSON(b []byte) error { *f = string(b) == "true"; return
 type task struct {
 	index     int
 	ids       []int
-	prefill   string
+	begun     begun
 	plan      *plan // nil: what follows from the tokens
 	seed      uint64
 	max       int // -1: until the context is full
 	stop      []string
 	ignoreEOS bool
 	probs     int  // how many tokens are shown for each, with how likely they were
+	sampled   bool // as they were when the sampler had chosen
+	fresh     bool // nothing of the prompt is taken from before
 	first     bool // of the answers to its prompt
 }
 
@@ -95,7 +101,7 @@ func within(name string, v, low, high int) error {
 
 // common are the settings of a request that all its answers share.
 func (p params) common(chat bool, seed uint64) (task, error) {
-	t := task{seed: seed, max: -1, ignoreEOS: p.IgnoreEOS}
+	t := task{seed: seed, max: -1, ignoreEOS: p.IgnoreEOS, sampled: p.PostSampling, fresh: p.CachePrompt != nil && !*p.CachePrompt}
 	for _, f := range []struct {
 		name string
 		v    *int
@@ -165,7 +171,7 @@ func (s *Server) tasks(p params, chat bool) ([]task, error) {
 		if messages, prompt, err = s.chatPrompt(p); err != nil {
 			return nil, err
 		}
-		base.prefill = prompt.prefill
+		base.begun = prompt.begun
 		prompts = [][]int{prompt.ids(s.media)}
 	} else if prompts, err = p.prompts(); err != nil {
 		return nil, err
@@ -182,7 +188,7 @@ func (s *Server) tasks(p params, chat bool) ([]task, error) {
 	}
 	var all []task
 	for _, ids := range prompts {
-		if base.plan, err = s.plan(p, chat, messages, ids); err != nil {
+		if base.plan, err = s.plan(p, chat, messages, base.begun, ids); err != nil {
 			return nil, err
 		}
 		if len(ids) >= s.opt.Context {
@@ -206,7 +212,7 @@ func (s *Server) chatPrompt(p params) ([]message, prompt, error) {
 	if json.Unmarshal(p.Messages, &messages) != nil {
 		return nil, prompt{}, refuse("Expected 'messages' to be an array")
 	}
-	written, err := s.applyTemplate(messages, p.Tools)
+	written, err := s.applyTemplate(messages, p)
 	return messages, written, err
 }
 

@@ -161,6 +161,9 @@ func (s *Server) template(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	_, prompt, err := s.chatPrompt(p)
+	if err == nil {
+		_, _, err = p.toolbox() // which it refuses as a chat does
+	}
 	if err != nil {
 		writeError(w, err)
 		return
@@ -248,7 +251,7 @@ func settings(t task, stream, timings, full bool) object {
 	return append(o, object{
 		{"chat_format", "Content-only"}, {"reasoning_format", "none"}, {"reasoning_in_content", false}, {"generation_prompt", ""},
 		{"samplers", []string{"penalties", "dry", "top_n_sigma", "top_k", "typ_p", "top_p", "min_p", "xtc", "temperature"}},
-		{"speculative.types", "none"}, {"timings_per_token", timings}, {"post_sampling_probs", false}, {"backend_sampling", false},
+		{"speculative.types", "none"}, {"timings_per_token", timings}, {"post_sampling_probs", t.sampled}, {"backend_sampling", false},
 		{"lora", []int{}},
 	}...)
 }

@@ -143,6 +143,72 @@ func lastQuestion(messages []message) (text string, called int) {
 	return text, called
 }
 
+// after is what is left of a turn behind what is begun, or the whole of it where
+// that is no beginning of it.
+func (t Turn) after(b begun) Turn {
+	reasoning, ok := strings.CutPrefix(t.ReasoningContent, b.reasoning)
+	content, ok2 := strings.CutPrefix(t.Content, b.content)
+	switch {
+	case b.reasoning+b.content == "":
+	case b.phase == thinking && ok:
+		t.ReasoningContent = reasoning
+	case b.phase == saying && ok2:
+		t.ReasoningContent, t.Content = "", content
+	}
+	return t
+}
+
+// asked is what is left of a turn, without tools, that a prompt of ids asks for:
+// one that a chat was written as, with the ids of the answer so far behind it.
+func (s *Server) asked(ids []int) *plan {
+	end := -1
+	for i, id := range ids {
+		if id == tokenAssistant {
+			end = i
+		}
+	}
+	if end < 0 || len(s.opt.Scripts) == 0 {
+		return nil
+	}
+	t := turn(s.opt.Scripts, messagesOf(ids[:end]), false)
+	if t == nil {
+		return nil
+	}
+	p, err := t.plan(0, nil)
+	so := ids[end+1:]
+	if err != nil || len(so) > len(p.steps) {
+		return nil
+	}
+	for i, id := range so {
+		if p.steps[i].id != id {
+			return nil
+		}
+	}
+	p.steps = p.steps[len(so):]
+	for i, step := range p.steps {
+		p.steps[i].kind, p.steps[i].mark, p.steps[i].text = saying, false, Piece(step.id)
+	}
+	return p
+}
+
+// messagesOf are the messages that the template wrote as ids.
+func messagesOf(ids []int) []message {
+	roles := map[int]string{tokenSystem: "system", tokenUser: "user", tokenAssistant: "assistant", tokenTool: "tool"}
+	var messages []message
+	for len(ids) > 0 {
+		next := 1
+		for next < len(ids) && roles[ids[next]] == "" {
+			next++
+		}
+		if role := roles[ids[0]]; role != "" {
+			content, _ := encode(Detokenize(ids[1:next])) // a string always has a JSON
+			messages = append(messages, message{Role: role, Content: content})
+		}
+		ids = ids[next:]
+	}
+	return messages
+}
+
 // plan is a turn as an answer to a request with these tools.
 func (t Turn) plan(c chain, tools []tool) (*plan, error) {
 	p := &plan{finish: t.FinishReason}

@@ -16,8 +16,8 @@ import (
 // Server is one stand-in engine.
 type Server struct {
 	opt     Options
-	slots   chan int
-	media   string // stands for an image in a prompt's text
+	tickets chan struct{} // one for each free slot
+	media   string        // stands for an image in a prompt's text
 	started int64
 	ready   chan struct{}
 	addr    net.Addr
@@ -25,6 +25,7 @@ type Server struct {
 	// requests are waited for by Run. mu guards what is below it.
 	requests sync.WaitGroup
 	mu       sync.Mutex
+	free     []*slot
 	faults   []Fault
 	state    State
 	work     work
@@ -38,11 +39,12 @@ func New(opt Options) (*Server, error) {
 	}
 	opt = opt.withDefaults()
 	s := &Server{
-		opt: opt, slots: make(chan int, opt.Slots), media: "<__media_" + randomID() + "__>", started: time.Now().Unix(),
+		opt: opt, tickets: make(chan struct{}, opt.Slots), media: "<__media_" + randomID() + "__>", started: time.Now().Unix(),
 		ready: make(chan struct{}), changed: make(chan struct{}),
 	}
 	for i := range opt.Slots {
-		s.slots <- i
+		s.free = append(s.free, &slot{n: i})
+		s.tickets <- struct{}{}
 	}
 	return s, s.SetFaults(opt.Faults...)
 }

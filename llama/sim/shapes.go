@@ -59,32 +59,35 @@ func (s shape) progressEvent(a *answer) object {
 		o = append(o, field{"timings", a.timings()})
 	}
 	return append(o, field{"prompt_progress", object{
-		{"total", len(a.ids)}, {"cache", 0}, {"processed", a.read}, {"time_ms", a.prefillTime.Milliseconds()},
+		{"total", len(a.ids)}, {"cache", a.cached}, {"processed", a.read}, {"time_ms", a.prefillTime.Milliseconds()},
 	}})
 }
 
 // pieceEvents are those that one piece of an answer makes.
 func (s shape) pieceEvents(a *answer, p piece) []object {
+	if p.part {
+		return nil
+	}
 	var events []object
 	var probs field
 	if a.probs > 0 {
-		probs = field{"content", []object{probability(p, a.probs)}}
+		probs = field{"content", []object{a.probability(p)}}
 	}
 	switch {
 	case s.native:
 		events = []object{s.nativePart(a, p)}
 	case s.chat:
+		var choices []object
 		if p.nth == 1 {
-			events = append(events, s.chunk([]object{delta(a.index, nil, object{{"role", "assistant"}, {"content", nil}})}))
-			if p.kind == saying {
-				p.text = a.prefill + p.text
-			}
+			choices = append(choices, delta(a.index, nil, object{{"role", "assistant"}, {"content", nil}}))
 		}
 		if d := a.delta(p); d != nil {
-			choice := delta(a.index, nil, d)
-			if a.probs > 0 {
-				choice = append(choice, field{"logprobs", object{probs}})
-			}
+			choices = append(choices, delta(a.index, nil, d))
+		}
+		if n := len(choices); n > 0 && a.probs > 0 {
+			choices[n-1] = append(choices[n-1], field{"logprobs", object{probs}})
+		}
+		for _, choice := range choices {
 			events = append(events, s.chunk([]object{choice}))
 		}
 	case a.probs > 0:
@@ -111,22 +114,22 @@ func (a *answer) delta(p piece) object {
 			function = append(function, field{"arguments", p.text})
 		}
 		return object{{"tool_calls", []object{{{"index", p.call}, {"id", c.id}, {"type", "function"}, {"function", function}}}}}
-	case p.text == "":
+	case p.before+p.text == "":
 		return nil
 	case p.kind == passing:
 		return object{{"tool_calls", []object{{{"index", p.call}, {"function", object{{"arguments", p.text}}}}}}}
 	case p.kind == thinking:
 		return object{{"reasoning_content", p.text}}
 	default:
-		return object{{"content", p.text}}
+		return object{{"content", p.before + p.text}}
 	}
 }
 
 // message is a whole answer to a chat.
 func (a answer) message() object {
-	o := object{{"role", "assistant"}, {"content", a.prefill + string(a.text)}}
-	if len(a.thought) > 0 {
-		o = append(o, field{"reasoning_content", string(a.thought)})
+	o := object{{"role", "assistant"}, {"content", a.begun.content + string(a.text) + a.held}}
+	if thought := a.begun.reasoning + string(a.thought); thought != "" {
+		o = append(o, field{"reasoning_content", thought})
 	}
 	if len(a.calls) > 0 {
 		var calls []object
@@ -137,6 +140,9 @@ func (a answer) message() object {
 	}
 	return o
 }
+
+// whole is all of an answer's text.
+func (a answer) whole() string { return string(a.text) + a.held + a.part }
 
 func (s shape) nativePart(a *answer, p piece) object {
 	return object{
@@ -175,7 +181,7 @@ func (s shape) whole(answers []answer) any {
 	if s.native {
 		all := make([]object, 0, len(answers))
 		for _, a := range answers {
-			all = append(all, s.nativeFinal(a, string(a.text), a.pieces))
+			all = append(all, s.nativeFinal(a, a.whole(), a.pieces))
 		}
 		if len(all) == 1 {
 			return all[0]
@@ -189,7 +195,7 @@ func (s shape) whole(answers []answer) any {
 			logprobs = object{{"content", probabilities(a)}}
 		}
 		if !s.chat {
-			choices = append(choices, object{{"text", string(a.text)}, {"index", a.index}, {"logprobs", logprobs}, {"finish_reason", a.finish()}})
+			choices = append(choices, object{{"text", a.whole()}, {"index", a.index}, {"logprobs", logprobs}, {"finish_reason", a.finish()}})
 			continue
 		}
 		choice := object{
@@ -261,7 +267,7 @@ func (a answer) finish() string {
 func (a answer) usage() object {
 	return object{
 		{"completion_tokens", len(a.pieces)}, {"prompt_tokens", len(a.ids)}, {"total_tokens", len(a.pieces) + len(a.ids)},
-		{"prompt_tokens_details", object{{"cached_tokens", 0}}},
+		{"prompt_tokens_details", object{{"cached_tokens", a.cached}}},
 	}
 }
 
@@ -273,34 +279,55 @@ func (a answer) timings() object {
 		}
 		return ms, perToken, perSecond
 	}
-	pms, ppt, pps := rates(a.read, a.prefillTime)
+	pms, ppt, pps := rates(a.read-a.cached, a.prefillTime)
 	dms, dpt, dps := rates(len(a.pieces), a.decode)
 	return object{
-		{"cache_n", 0},
-		{"prompt_n", a.read}, {"prompt_ms", pms}, {"prompt_per_token_ms", ppt}, {"prompt_per_second", pps},
+		{"cache_n", a.cached},
+		{"prompt_n", a.read - a.cached}, {"prompt_ms", pms}, {"prompt_per_token_ms", ppt}, {"prompt_per_second", pps},
 		{"predicted_n", len(a.pieces)}, {"predicted_ms", dms}, {"predicted_per_token_ms", dpt}, {"predicted_per_second", dps},
 	}
 }
 
-// probability is a piece that was all but certain, above n-1 tokens that were
-// not.
-func probability(p piece, n int) object {
-	top := make([]object, n)
-	for i := range top {
-		top[i] = likely((p.id+i)%VocabSize, -8*float64(min(i, 1))-0.001*float64(i+1))
+// probability is a piece that was all but certain, above others that were not:
+// none where the sampler had chosen.
+func (a *answer) probability(p piece) object {
+	n, value, top := a.probs, "logprob", "top_logprobs"
+	certain, unlikely := -0.001, -8.0
+	if a.sampled {
+		n, value, top, certain = 1, "prob", "top_probs", 1
 	}
-	return append(likely(p.id, -0.001), field{"top_logprobs", top})
+	others := make([]object, n)
+	for i := range others {
+		id, how := (p.id+i)%VocabSize, certain
+		if i > 0 {
+			how = unlikely - 0.001*float64(i)
+		}
+		others[i] = likely(id, shown(id), value, how)
+	}
+	return append(likely(p.id, p.sent(), value, certain), field{top, others})
 }
 
-func likely(id int, logprob float64) object {
-	text := Piece(id)
-	return object{{"id", id}, {"token", text}, {"bytes", bytesOf(text)}, {"logprob", logprob}}
+// shown is the text of a token as answers have it: of the control tokens only
+// the one that ends parts of them has some.
+func shown(id int) string {
+	if id < firstByte && id != tokenTool {
+		return ""
+	}
+	return Piece(id)
 }
 
+func likely(id int, text, value string, how float64) object {
+	return object{{"id", id}, {"token", text}, {"bytes", bytesOf(text)}, {value, how}}
+}
+
+// probabilities are those of a whole answer, without the stop string that ended
+// it, counted in the tokens of that string by itself.
 func probabilities(a answer) []object {
 	all := make([]object, 0, len(a.pieces))
 	for _, p := range a.pieces {
-		all = append(all, probability(p, a.probs))
+		if !p.part {
+			all = append(all, a.probability(p))
+		}
 	}
-	return all
+	return all[:max(0, len(all)-len(Tokenize(a.stopWord, false, false)))]
 }

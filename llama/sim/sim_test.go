@@ -371,7 +371,7 @@ func TestSpeedSlotsAndPings(t *testing.T) {
 		run := func(extra string) (time.Duration, string) {
 			began := time.Now()
 			w := httptest.NewRecorder()
-			body := `{"prompt":"` + prompt + `","max_tokens":10,"ignore_eos":true` + extra + `}`
+			body := `{"prompt":"` + prompt + `","max_tokens":10,"ignore_eos":true,"cache_prompt":false` + extra + `}`
 			h.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/v1/completions", strings.NewReader(body)).WithContext(t.Context()))
 			return time.Since(began), w.Body.String()
 		}

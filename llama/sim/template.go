@@ -11,6 +11,7 @@ type message struct {
 	Role      string          `json:"role"`
 	Content   json.RawMessage `json:"content"`
 	ToolCalls json.RawMessage `json:"tool_calls"`
+	Reasoning string          `json:"reasoning_content"`
 }
 
 // part is a part of a message's content.
@@ -69,9 +70,39 @@ type tooled struct {
 type prompt struct {
 	text   string
 	images [][]byte // in the order of their markers in text
-	// prefill is the assistant's last message, from which the answer goes on,
-	// and which llama-server repeats at the start of its answer.
-	prefill string
+	begun  begun
+}
+
+// begun is the assistant's last message, from which the answer goes on. It is
+// repeated at the start of an answer, except for streams that were asked for by
+// continue_final_message.
+type begun struct {
+	reasoning, content string
+	phase              kind // saying or thinking
+	silent             bool
+}
+
+// continued is the part of the last message that continue_final_message names:
+// the content, the reasoning, or whatever it ends with.
+type continued int
+
+const (
+	notContinued continued = iota
+	asItEnds
+	itsContent
+	itsReasoning
+)
+
+func (p params) continued() continued {
+	switch string(p.Continue) {
+	case `true`:
+		return asItEnds
+	case `"content"`:
+		return itsContent
+	case `"reasoning_content"`:
+		return itsReasoning
+	}
+	return notContinued
 }
 
 // chatTemplate is the template as /props shows it.
@@ -82,11 +113,11 @@ const chatTemplate = `{{ bos_token }}{%- if tools %}{{ '<|tool|>' + tools | tojs
 	`{%- if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}`
 
 // applyTemplate writes the tools that are on offer and the messages.
-func (s *Server) applyTemplate(messages []message, tools json.RawMessage) (prompt, error) {
+func (s *Server) applyTemplate(messages []message, p params) (prompt, error) {
 	var out prompt
 	var b strings.Builder
 	var compact bytes.Buffer
-	if given(tools) && json.Compact(&compact, tools) == nil && compact.String() != "[]" {
+	if given(p.Tools) && json.Compact(&compact, p.Tools) == nil && compact.String() != "[]" {
 		b.WriteString(controls[tokenTool])
 		b.Write(compact.Bytes())
 	}
@@ -98,39 +129,68 @@ func (s *Server) applyTemplate(messages []message, tools json.RawMessage) (promp
 			return out, refuse("Assistant message must contain either 'content' or 'tool_calls'!")
 		}
 	}
-	if n := len(messages); n > 1 && messages[n-1].Role == "assistant" && messages[n-2].Role == "assistant" {
+	how, generation := p.continued(), p.Generation == nil || *p.Generation
+	n := len(messages)
+	answered := n > 0 && messages[n-1].Role == "assistant"
+	switch {
+	case how == notContinued && answered && n > 1 && messages[n-2].Role == "assistant":
 		return out, refuse("Cannot have 2 or more assistant messages at the end of the list.")
+	case how != notContinued && generation:
+		return out, refuse("Cannot set both add_generation_prompt and continue_final_message to true.")
+	case answered && len(messages[n-1].calls()) > 0:
+		return out, refuse("Cannot continue an assistant message that contains tool calls.")
 	}
 	for i, m := range messages {
 		text, err := s.contentText(m, &out)
 		if err != nil {
 			return out, err
 		}
-		b.WriteString("<|" + m.Role + "|>" + text)
+		b.WriteString("<|" + m.Role + "|>")
+		if answered && i == n-1 {
+			out.begun = m.begin(how, text)
+			b.WriteString(out.begun.text())
+			out.text = b.String()
+			return out, nil
+		}
+		b.WriteString(text)
 		if m.Role != "assistant" {
 			continue
 		}
-		calls := m.calls()
-		for _, c := range calls {
+		for _, c := range m.calls() {
 			written, err := encode(object{{"name", c.Function.Name}, {"arguments", c.Function.Arguments}})
 			if err != nil {
 				return out, err
 			}
 			b.WriteString("<tool_call>" + string(written) + "</tool_call>")
 		}
-		if i < len(messages)-1 {
-			b.WriteString(controls[tokenEOS])
-			continue
-		}
-		if len(calls) > 0 {
-			return out, refuse("Cannot continue an assistant message that contains tool calls.")
-		}
-		out.text, out.prefill = b.String(), text
-		return out, nil
+		b.WriteString(controls[tokenEOS])
 	}
-	b.WriteString(controls[tokenAssistant])
+	if generation {
+		b.WriteString(controls[tokenAssistant])
+	}
 	out.text = b.String()
 	return out, nil
+}
+
+// begin is what the answer goes on from.
+func (m message) begin(how continued, content string) begun {
+	b := begun{reasoning: m.Reasoning, content: content, silent: how != notContinued}
+	if how == itsReasoning || how != itsContent && content == "" && m.Reasoning != "" {
+		b.content, b.phase = "", thinking
+	}
+	return b
+}
+
+// text is how the template writes it, as the answer itself would have: reasoning
+// between two marks.
+func (b begun) text() string {
+	switch {
+	case b.phase == thinking:
+		return controls[tokenTool] + b.reasoning
+	case b.reasoning != "":
+		return controls[tokenTool] + b.reasoning + controls[tokenTool] + b.content
+	}
+	return b.content
 }
 
 // contentText is the text of a message, with a marker for each image.

@@ -101,7 +101,7 @@ func (p params) schema(chat bool) (json.RawMessage, error) {
 
 // plan settles the answer of a chat or a completion to a prompt where a script,
 // a tool that must be called or a schema does; else it is nil.
-func (s *Server) plan(p params, chat bool, messages []message, ids []int) (*plan, error) {
+func (s *Server) plan(p params, chat bool, messages []message, b begun, ids []int) (*plan, error) {
 	c := newChain(s.opt.Seed)
 	for _, id := range ids {
 		c = c.add(id)
@@ -115,8 +115,10 @@ func (s *Server) plan(p params, chat bool, messages []message, ids []int) (*plan
 		}
 		t := turn(s.opt.Scripts, messages, len(tools) > 0)
 		if t != nil && (!must || len(t.ToolCalls) > 0) {
-			return t.plan(c, tools)
+			return t.after(b).plan(c, tools)
 		}
+	} else if p := s.asked(ids); p != nil {
+		return p, nil
 	}
 	if must {
 		first := tools[int(c.mix()%uint64(len(tools)))].Function

@@ -1,0 +1,289 @@
+package admission
+
+import (
+	"slices"
+	"time"
+)
+
+// Request is one that asks for slots.
+type Request struct {
+	// Key is the id of the key that it came with: those of one key share its turns.
+	Key string
+	// Batch says that it gives way to those that are not.
+	Batch bool
+	// Slots is how many it takes at a time; less than 1 counts as 1, more than there are
+	// as all.
+	Slots int
+	// Came is when it came, on the clock by which the queue is told the time. One that
+	// asks again at another queue keeps its place among those who do so too.
+	Came time.Duration
+}
+
+// Place is what a request has got.
+type Place struct {
+	request Request
+	state   state
+	moved   chan struct{}
+	since   time.Duration // When it got its slots.
+}
+
+type state int
+
+const (
+	waits state = iota
+	runs
+	isOut // It was put out, or left.
+)
+
+// Moved is closed once the place is no longer waiting.
+func (p *Place) Moved() <-chan struct{} { return p.moved }
+
+// Runs says whether the request has its slots. One that neither has them nor waits was
+// put out, as the queue is full.
+func (p *Place) Runs() bool { return p.state == runs }
+
+// Waits says whether the request is in the queue.
+func (p *Place) Waits() bool { return p.state == waits }
+
+// Queue is who has the slots of one engine, and who waits.
+type Queue struct {
+	slots, most int
+	taken       int
+	waiting     int
+	turns       uint64 // That were given, to tell apart what happened at one time.
+	keys        map[keyOf]*key
+	running     map[*Place]bool
+	hold        time.Duration // How long a request has its slots, of late; 0 before the first has left.
+}
+
+// keyOf names a key; nothing is known of one that has nothing.
+type keyOf struct {
+	batch bool
+	id    string
+}
+
+type key struct {
+	of    keyOf
+	taken int // Slots.
+	turn  turn
+	queue []*Place // In order of coming; the first is next.
+}
+
+// turn is when a key got its last slot, or came.
+type turn struct {
+	at  time.Duration
+	nth uint64
+}
+
+// New makes the queue of an engine with so many slots, at least 1, for which most requests
+// may wait.
+func New(slots, most int) *Queue {
+	return &Queue{slots: max(1, slots), most: max(0, most), keys: map[keyOf]*key{}, running: map[*Place]bool{}}
+}
+
+// Slots is how many there are.
+func (q *Queue) Slots() int { return q.slots }
+
+// Running is how many slots are taken.
+func (q *Queue) Running() int { return q.taken }
+
+// Waiting is how many requests wait.
+func (q *Queue) Waiting() int { return q.waiting }
+
+// Ask gives a request its slots, or has it wait until Moved; Leave must follow. Where too
+// many wait, the last to have come of the key of which the most wait is put out, a batch
+// one where there is any: that may be this one, or another.
+func (q *Queue) Ask(r Request, now time.Duration) *Place {
+	p := q.enter(r)
+	q.admit(now)
+	if q.waiting > q.most {
+		q.putOut(p)
+		q.admit(now) // Others may have waited for that one alone.
+	}
+	return p
+}
+
+// Try is Ask for whoever does not wait; ok says that the request has its slots.
+func (q *Queue) Try(r Request, now time.Duration) (p *Place, ok bool) {
+	p = q.enter(r)
+	q.admit(now)
+	if p.Runs() {
+		return p, true
+	}
+	q.Leave(p, now)
+	return nil, false
+}
+
+// Leave ends a request: its slots are given back, or it waits no more. It may be called
+// again.
+func (q *Queue) Leave(p *Place, now time.Duration) {
+	k := q.keys[p.request.keyOf()]
+	switch p.state {
+	case isOut:
+		return
+	case waits:
+		q.unqueue(k, p)
+	case runs:
+		n := q.take(p.request)
+		q.taken -= n
+		k.taken -= n
+		delete(q.running, p)
+		q.learn(max(0, now-p.since))
+	}
+	p.state = isOut
+	q.forget(k)
+	q.admit(now)
+}
+
+// Wait is about how long a request would wait that asked now, 0 where it would not or
+// nobody can say yet.
+func (q *Queue) Wait(r Request, now time.Duration) time.Duration {
+	ahead, slots := q.take(r), q.slots
+	if r.Batch {
+		slots = max(1, q.slots-1)
+	}
+	for of, k := range q.keys {
+		if of.batch && !r.Batch {
+			continue
+		}
+		for _, p := range k.queue {
+			ahead += q.take(p.request)
+		}
+	}
+	if ahead == q.take(r) && q.fits(r) {
+		return 0
+	}
+	// What runs now may run longer than what has left.
+	var age time.Duration
+	for p := range q.running {
+		age += max(0, now-p.since) / time.Duration(len(q.running))
+	}
+	return max(q.hold, age) * time.Duration(ahead) / time.Duration(slots)
+}
+
+// take is how many slots a request takes.
+func (q *Queue) take(r Request) int { return min(max(1, r.Slots), q.slots) }
+
+func (r Request) keyOf() keyOf { return keyOf{r.Batch, r.Key} }
+
+// enter puts a request into the queue.
+func (q *Queue) enter(r Request) *Place {
+	k := q.keys[r.keyOf()]
+	if k == nil {
+		q.turns++
+		k = &key{of: r.keyOf(), turn: turn{r.Came, q.turns}}
+		q.keys[k.of] = k
+	}
+	p := &Place{request: r, moved: make(chan struct{})}
+	i := len(k.queue)
+	for i > 0 && k.queue[i-1].request.Came > r.Came {
+		i--
+	}
+	k.queue = slices.Insert(k.queue, i, p)
+	q.waiting++
+	return p
+}
+
+func (q *Queue) unqueue(k *key, p *Place) {
+	i := slices.Index(k.queue, p)
+	k.queue = slices.Delete(k.queue, i, i+1)
+	q.waiting--
+}
+
+// forget drops a key that has nothing any more.
+func (q *Queue) forget(k *key) {
+	if k.taken == 0 && len(k.queue) == 0 {
+		delete(q.keys, k.of)
+	}
+}
+
+// admit gives slots to whoever is next, as long as there are enough.
+func (q *Queue) admit(now time.Duration) {
+	for q.waiting > 0 {
+		k := q.next()
+		p := k.queue[0]
+		if !q.fits(p.request) {
+			return
+		}
+		q.unqueue(k, p)
+		n := q.take(p.request)
+		q.taken += n
+		k.taken += n
+		q.turns++
+		k.turn = turn{now, q.turns}
+		q.running[p] = true
+		p.state, p.since = runs, now
+		close(p.moved)
+	}
+}
+
+// fits says whether there are slots for a request that is next. One of batch that takes all
+// of them has to wait until nothing runs; else it would never come in.
+func (q *Queue) fits(r Request) bool {
+	n, free := q.take(r), q.slots-q.taken
+	if r.Batch && n < q.slots {
+		return n < free
+	}
+	return n <= free
+}
+
+// next is the key whose turn it is, of those that wait.
+func (q *Queue) next() *key {
+	var first *key
+	for _, k := range q.keys {
+		if len(k.queue) > 0 && (first == nil || k.before(first)) {
+			first = k
+		}
+	}
+	return first
+}
+
+func (k *key) before(o *key) bool {
+	switch {
+	case k.of.batch != o.of.batch:
+		return o.of.batch
+	case k.taken != o.taken:
+		return k.taken < o.taken
+	case k.turn.at != o.turn.at:
+		return k.turn.at < o.turn.at
+	}
+	return k.turn.nth < o.turn.nth
+}
+
+// putOut ends the waiting of one request, as another one came.
+func (q *Queue) putOut(came *Place) {
+	var most *key
+	for _, k := range q.keys {
+		if len(k.queue) > 0 && (most == nil || k.sooner(most, came.request.keyOf())) {
+			most = k
+		}
+	}
+	p := most.queue[len(most.queue)-1]
+	q.unqueue(most, p)
+	p.state = isOut
+	close(p.moved)
+	q.forget(most)
+}
+
+// sooner says whether a request of one key is put out rather than of another. Where all is
+// the same it is of the key of the one that came.
+func (k *key) sooner(o *key, came keyOf) bool {
+	switch {
+	case k.of.batch != o.of.batch:
+		return k.of.batch
+	case len(k.queue) != len(o.queue):
+		return len(k.queue) > len(o.queue)
+	case k.of == came || o.of == came:
+		return k.of == came
+	}
+	return o.before(k)
+}
+
+// learn takes in how long a request had its slots.
+func (q *Queue) learn(held time.Duration) {
+	if q.hold == 0 {
+		q.hold = held
+		return
+	}
+	q.hold += (held - q.hold) / 8
+}
