@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"net/textproto"
-	"strconv"
 	"time"
 
 	"relay/scheduler"
@@ -131,8 +130,7 @@ func (a *attempt) send(ctx context.Context, k *clock, q *request, want string) (
 	if a.route.Local {
 		out.Close = true
 	} else {
-		out.Header.Set(headerModel, a.route.Model.UID)
-		out.Header.Set(headerKey, a.call.keyID)
+		putWant(out.Header, a.call.wants(q, a.route.Model.UID))
 	}
 	k.set("a connection was made", limits.Dial)
 	over := a.call.waits()
@@ -143,9 +141,7 @@ func (a *attempt) send(ctx context.Context, k *clock, q *request, want string) (
 	}
 	resp.Body = a.call.waited(resp.Body)
 	if !a.route.Local {
-		if queued, err := strconv.ParseFloat(resp.Header.Get(headerQueue), 64); err == nil && queued >= 0 && queued < 1e9 {
-			a.call.queue = time.Duration(queued * float64(time.Millisecond))
-		}
+		a.heard(resp.Header)
 	}
 	var no *refusal
 	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
