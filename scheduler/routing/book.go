@@ -83,13 +83,13 @@ func (b *Book) Pick(uid string, want Want, list []Replica, now time.Time, chance
 		return d, nil
 	}
 	k, v := known[d.Pick], d.Each[d.Pick]
-	k.work, k.worked = k.workAt(now)+v.Read+v.Write*float64(want.takes()), now
+	trip := &Trip{book: b, model: m, replica: k, want: want, work: v.Read + v.Write*float64(want.takes())}
+	k.work, k.worked = k.workAt(now)+trip.work, now
 	k.sent += want.takes()
-	m.memory.served(&want, k.number)
 	if t != nil {
 		t.answeredBy(k)
 	}
-	return d, &Trip{book: b, replica: k, takes: want.takes()}
+	return d, trip
 }
 
 // look puts together what is known of the replicas.
@@ -197,9 +197,15 @@ func (m *model) recall(w *Want, known []*replica, all []candidate, now time.Time
 	t := m.talks.of(key, now)
 	var fastest [maxReplicas]*replica
 	among := fastest[:0]
+	class := -1
+	for i := range all {
+		if all[i].there() && (class < 0 || all[i].class < class) {
+			class = all[i].class
+		}
+	}
 	here := false // It went on here last.
 	for i := range all {
-		if all[i].class == 0 {
+		if all[i].there() && all[i].class == class {
 			among = append(among, known[i])
 		}
 		here = here || all[i].has > w.shared() && all[i].has >= len(w.Prefix)-turn

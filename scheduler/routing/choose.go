@@ -48,10 +48,10 @@ func choose(w *Want, list []candidate, chance uint64) Decision {
 	for i := range list {
 		c, v := &list[i], &d.Each[i]
 		v.Peer, v.Out = c.Peer, c.Out
-		if v.Out != "" {
-			continue
-		}
 		switch {
+		case v.Out == Leaving:
+		case v.Out != "":
+			continue
 		case w.Tokens > 0 && c.Context > 0 && w.Tokens > c.Context:
 			v.Out = TooLong
 			continue
@@ -64,7 +64,7 @@ func choose(w *Want, list []candidate, chance uint64) Decision {
 		}
 		c.reckon(w, v)
 	}
-	for _, last := range []Out{Full, BackOff} { // Rather than nobody.
+	for _, last := range []Out{Full, BackOff, Leaving} { // Rather than nobody.
 		some = some || d.readmit(last)
 	}
 	if !some {

@@ -36,7 +36,7 @@ type Load struct {
 // Out is why a replica is not asked, in a word.
 type Out string
 
-// The reasons; the first four are said by whoever lists the replicas.
+// The reasons; the first five are said by whoever lists the replicas.
 const (
 	// NotReady: it does not serve (yet, or any more).
 	NotReady Out = "not_ready"
@@ -46,6 +46,8 @@ const (
 	NoTrust Out = "no_trust"
 	// Tried: it has failed this request already.
 	Tried Out = "tried"
+	// Leaving: it serves, and had better be left. It is asked where there is nobody else.
+	Leaving Out = "leaving"
 	// TooLong: the prompt does not fit into its context.
 	TooLong Out = "too_long"
 	// Full: it said so a moment ago.
@@ -56,7 +58,7 @@ const (
 	Share Out = "share"
 )
 
-// there says that it serves, whether or not it can be asked this.
+// there says that it serves and will go on to, whether or not it can be asked this.
 func (r *Replica) there() bool { return r.Out == "" || r.Out == Tried }
 
 // candidate is a replica with what the entrance knows of it.
@@ -102,7 +104,7 @@ func classify(list []candidate) {
 	for i := range list {
 		c := &list[i]
 		c.class = -1
-		if c.there() {
+		if c.there() || c.Out == Leaving {
 			order = append(order, i)
 			prefill, decode = max(prefill, c.Prefill), max(decode, c.Decode)
 		}

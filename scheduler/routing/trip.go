@@ -5,8 +5,10 @@ import "time"
 // Trip is one request on its way at a replica.
 type Trip struct {
 	book    *Book
+	model   *model
 	replica *replica
-	takes   int
+	want    Want
+	work    float64
 	over    bool
 }
 
@@ -23,6 +25,8 @@ const (
 	Failed
 	// Dropped: the client went away; that says nothing of the replica.
 	Dropped
+	// NotAsked: the request did not go there after all.
+	NotAsked
 )
 
 // Heard takes how busy the replica says it is, this request included.
@@ -43,10 +47,16 @@ func (t *Trip) Done(end End, now time.Time, chance uint64) {
 	}
 	t.over = true
 	k := t.replica
-	k.sent -= t.takes
+	k.sent -= t.want.takes()
+	if end == Served || end == Dropped {
+		t.model.memory.served(&t.want, k.number)
+	}
 	switch end {
 	case Served:
 		k.failures, k.restUntil, k.fullUntil = 0, time.Time{}, time.Time{}
+	case NotAsked:
+		k.work = max(0, k.workAt(now)-t.work)
+		k.worked = now
 	case Refused:
 		k.fullUntil = now.Add(fullFor)
 	case Failed:
