@@ -208,7 +208,7 @@ func (m *model) recall(w *Want, known []*replica, all []candidate, now time.Time
 		if all[i].there() && all[i].class == class {
 			among = append(among, known[i])
 		}
-		here = here || all[i].has > w.shared() && all[i].has >= len(w.Prefix)-turn
+		here = here || w.on(&all[i])
 	}
 	seat := m.talks.seat(t, among)
 	for i := range all {

@@ -38,7 +38,7 @@ const (
 	// Of replicas alike, nothing begins at one with more than fair times the mean of the
 	// talks, and what has begun there moves on from one that has had more than unfair
 	// times the mean of the work: to move costs reading all again.
-	fair, unfair = 1.03, 1.3
+	fair, unfair = 1.03, 1.2
 )
 
 // choose is the decision, over classified replicas. chance decides where nothing else does.
@@ -54,7 +54,6 @@ func choose(w *Want, list []candidate, chance uint64) Decision {
 			continue
 		case w.Tokens > 0 && c.Context > 0 && w.Tokens > c.Context:
 			v.Out = TooLong
-			continue
 		case c.resting:
 			v.Out = BackOff
 		case c.full:
@@ -64,7 +63,7 @@ func choose(w *Want, list []candidate, chance uint64) Decision {
 		}
 		c.reckon(w, v)
 	}
-	for _, last := range []Out{Full, BackOff, Leaving} { // Rather than nobody.
+	for _, last := range []Out{Full, BackOff, Leaving, TooLong} { // Rather than nobody.
 		some = some || d.readmit(last)
 	}
 	if !some {
@@ -138,7 +137,7 @@ func (d *Decision) share(w *Want, list []candidate) {
 			case v.Out != "" || c.class < class:
 			case c.class > class:
 				more = true
-			case c.work > unfair*work/n || w.begins() && float64(c.talks) > fair*talks/n:
+			case c.worked(w) > unfair*work/n || w.begins() && float64(c.talks) > fair*talks/n:
 				v.Out = Share
 			default:
 				left = true
@@ -151,6 +150,15 @@ func (d *Decision) share(w *Want, list []candidate) {
 	if !left {
 		d.readmit(Share)
 	}
+}
+
+// worked is what a replica has got to do beside the talk that a request belongs to, where
+// that is there: who has but the one gets nothing fairer by giving it away.
+func (c *candidate) worked(w *Want) float64 {
+	if !w.on(c) {
+		return c.work
+	}
+	return c.work * (1 - 1/float64(max(1, c.talks)))
 }
 
 // before says whether a is asked rather than b, where both do as well.

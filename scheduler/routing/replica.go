@@ -48,7 +48,7 @@ const (
 	Tried Out = "tried"
 	// Leaving: it serves, and had better be left. It is asked where there is nobody else.
 	Leaving Out = "leaving"
-	// TooLong: the prompt does not fit into its context.
+	// TooLong: the prompt does not fit into its context, as far as that can be told.
 	TooLong Out = "too_long"
 	// Full: it said so a moment ago.
 	Full Out = "full"

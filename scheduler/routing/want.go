@@ -32,6 +32,9 @@ func (w *Want) talk() (key uint64, ok bool) {
 // begins says that nobody has answered anything in the talk yet.
 func (w *Want) begins() bool { return len(w.Prefix) <= w.shared()+1 }
 
+// on says that a replica has read what came before in the talk, but for the last turn.
+func (w *Want) on(c *candidate) bool { return c.has > w.shared() && c.has >= len(w.Prefix)-turn }
+
 func (w *Want) shared() int { return max(0, w.Shared) }
 
 // takes is how many slots it takes.
