@@ -37,6 +37,11 @@ test: build engine lint
 test-net: engine
 	go test -timeout 15m -count=1 -v -run '^TestNet' ./cmd/lab ./cmd/relay
 
+## test-long: what takes long: ten minutes of peers that die and return under two hundred streams
+.PHONY: test-long
+test-long:
+	go test -timeout 20m -count=1 -v -run '^TestChurn$$' ./cmd/relay -churn 10m
+
 ## lint: formatting, go vet and staticcheck
 .PHONY: lint
 lint:
@@ -94,6 +99,11 @@ bench-shards: build engine
 bench-v1: build
 	@go run ./cmd/bench/v1 $(if $(ONLY),-only $(ONLY))
 
+## bench-unbroken: figures of streams whose peer dies, freezes, is cut off or drained (Linux, as root; ten minutes); N=5 for five of each
+.PHONY: bench-unbroken
+bench-unbroken: build engine
+	@go run ./cmd/bench/unbroken $(if $(ONLY),-only $(ONLY)) $(if $(N),-n $(N))
+
 ## bench: the Go benchmarks
 .PHONY: bench
 bench:
@@ -112,4 +122,4 @@ clean:
 ## help: this list
 .PHONY: help
 help:
-	@sed -nE 's|^## ([a-z-]+): (.*)|\1\t\2|p' $(MAKEFILE_LIST) | awk -F'\t' '{ printf "  make %-12s %s\n", $$1, $$2 }'
+	@sed -nE 's|^## ([a-z-]+): (.*)|\1\t\2|p' $(MAKEFILE_LIST) | awk -F'\t' '{ printf "  make %-14s %s\n", $$1, $$2 }'

@@ -40,7 +40,7 @@ func TestMain(m *testing.M) {
 	}
 }
 
-var roles = map[string]func(in *bufio.Scanner) error{"echo": runEcho, "coordinator": runCoordinator, "worker": runWorker}
+var roles = map[string]func(in *bufio.Scanner) error{"echo": runEcho, "coordinator": runCoordinator, "worker": runWorker, "streamer": runStreamer}
 
 // runEcho is the engine's server: it sends back what it gets.
 func runEcho(in *bufio.Scanner) error {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"net/http"
 	"path/filepath"
 	"strings"
 	"time"
@@ -125,8 +126,11 @@ func (e *LlamaEngine) StartShare(ctx context.Context, l ShareLaunch) (ShareProce
 
 type shareProcess struct{ *llama.RPCServer }
 
-func (p shareProcess) Worked() (time.Duration, error) {
-	process, err := process.NewProcess(int32(p.PID()))
+func (p shareProcess) Worked() (time.Duration, error) { return workedBy(p.PID()) }
+
+// workedBy is how much of the processors a process has taken.
+func workedBy(pid int) (time.Duration, error) {
+	process, err := process.NewProcess(int32(pid))
 	if err != nil {
 		return 0, err
 	}
@@ -152,6 +156,21 @@ func (p llamaProcess) Device() string {
 	}
 	return "CPU"
 }
+
+// Alive asks for its health: whatever it says, it answers.
+func (p llamaProcess) Alive(ctx context.Context) error {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://engine/health", nil)
+	if err != nil {
+		return err
+	}
+	answer, err := p.Client().RoundTrip(r)
+	if err != nil {
+		return err
+	}
+	return answer.Body.Close()
+}
+
+func (p llamaProcess) Worked() (time.Duration, error) { return workedBy(p.PID()) }
 
 // Used is what the engine says it has reserved.
 func (p llamaProcess) Used() map[string]uint64 { return p.Report().Used() }

@@ -320,6 +320,8 @@ type fakeProcess struct {
 	// Of e.mu.
 	usage   Usage // Zero where it does not tell.
 	timings Timings
+	stuck   bool                 // It answers nothing,
+	works   func() time.Duration // and has computed for so long; nil where it does not tell.
 }
 
 // toProcess is the way to a process.
@@ -343,6 +345,34 @@ func (p *fakeProcess) Client() http.RoundTripper   { return toProcess{noTripper(
 func (p *fakeProcess) Device() string              { return "CPU" }
 func (p *fakeProcess) PID() int                    { return 0 }
 func (p *fakeProcess) Check(context.Context) error { return nil }
+
+// Alive answers once it is not stuck.
+func (p *fakeProcess) Alive(ctx context.Context) error {
+	look := time.NewTicker(10 * time.Millisecond)
+	defer look.Stop()
+	for {
+		p.e.mu.Lock()
+		stuck := p.stuck
+		p.e.mu.Unlock()
+		if !stuck {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-look.C:
+		}
+	}
+}
+
+func (p *fakeProcess) Worked() (time.Duration, error) {
+	p.e.mu.Lock()
+	defer p.e.mu.Unlock()
+	if p.works == nil {
+		return 0, errors.New("no process")
+	}
+	return p.works(), nil
+}
 
 func (p *fakeProcess) Used() map[string]uint64 {
 	if !p.e.reports {

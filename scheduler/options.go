@@ -179,6 +179,10 @@ type Process interface {
 	Usage() (Usage, error)
 	// Check has it produce one token; the error says that none came in time.
 	Check(ctx context.Context) error
+	// Alive asks whether the process answers anything; it does at once, also while it
+	// computes. Worked is how much of the processors it has taken.
+	Alive(ctx context.Context) error
+	Worked() (time.Duration, error)
 	// Timings fails where the engine does not tell them.
 	Timings(ctx context.Context) (Timings, error)
 	Done() <-chan struct{}

@@ -40,6 +40,7 @@ type engine struct {
 	timed    bool          // The engine tells its timings.
 	noted    time.Time     // When its speed was last told.
 	looked   time.Time     // When its memory was last looked at.
+	hung     bool          // It was ended because it did nothing.
 	halved   bool          // It was to be replaced by one with half the cores.
 	baseline uint64        // What it took at the first look, in bytes.
 	tunnels  *tunnels      // To the workers of its group; nil where it has none.

@@ -203,6 +203,7 @@ func (w *worker) launch(ctx context.Context, r *run, e *engine, beside bool, tex
 	w.mu.Lock()
 	e.process, e.load, e.ready = process, time.Since(began), time.Now()
 	w.mu.Unlock()
+	w.wait.Go(func() { w.pulse(r, e) })
 	w.measured(r, e)
 	return nil
 }
@@ -320,7 +321,7 @@ func (w *worker) watch(ctx context.Context, r *run, e *engine) (*engine, error) 
 			if fault := w.fault(r, e); fault != nil {
 				return nil, fault
 			}
-			return nil, &Error{Why: EngineFailed, Message: fmt.Sprintf("the engine ended: %v", e.process.Err()), Err: e.process.Err()}
+			return nil, w.ended(e)
 		case <-ctx.Done():
 			w.shut(r, e)
 			w.tell(r, Replica{State: StateDraining, Device: e.process.Device(), Parts: e.way.Parts})

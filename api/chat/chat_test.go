@@ -34,9 +34,9 @@ func FuzzMembers(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		got := map[string]string{}
-		isObject := members(b, func(name []byte, v json.RawMessage) { got[string(name)] = string(v) })
+		isObject := Members(b, func(name []byte, v json.RawMessage) { got[string(name)] = string(v) })
 		var gotList []string
-		isList := elements(b, func(v json.RawMessage) { gotList = append(gotList, string(v)) })
+		isList := Elements(b, func(v json.RawMessage) { gotList = append(gotList, string(v)) })
 		if !json.Valid(b) {
 			return
 		}

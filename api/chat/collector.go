@@ -172,7 +172,7 @@ func (c *Collector) call(to *choice, piece *ToolCall) error {
 // logprobs joins what a piece says of its tokens to what was said: list by list,
 // under whatever names the engine has for them.
 func (c *Collector) logprobs(to *choice, raw json.RawMessage) (err error) {
-	members(raw, func(name []byte, value json.RawMessage) {
+	Members(raw, func(name []byte, value json.RawMessage) {
 		if err != nil {
 			return
 		}

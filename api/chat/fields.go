@@ -42,7 +42,7 @@ const (
 )
 
 func (f *Fields) fill(raw []byte) bool {
-	return members(raw, func(name []byte, value json.RawMessage) {
+	return Members(raw, func(name []byte, value json.RawMessage) {
 		if len(f.list) == maxMembers {
 			f.Fail("", "an object has more than %d fields; send less of them", maxMembers)
 			return
@@ -251,7 +251,7 @@ func (f *Fields) each(name, what string, add func(path string, v json.RawMessage
 		return
 	}
 	i := 0
-	ok := elements(v, func(v json.RawMessage) {
+	ok := Elements(v, func(v json.RawMessage) {
 		if i == maxElements {
 			f.Fail(name, "%q holds more than %d %s; send less at a time", clip(name), maxElements, what)
 		}

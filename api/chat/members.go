@@ -7,16 +7,16 @@ import (
 	"unicode/utf8"
 )
 
-// members calls each for every member of the JSON object b, in order, with its
+// Members calls each for every member of the JSON object b, in order, with its
 // value as it stands there. It copies nothing and reports whether b is an object;
 // values are not looked into.
-func members(b []byte, each func(name []byte, value json.RawMessage)) bool {
+func Members(b []byte, each func(name []byte, value json.RawMessage)) bool {
 	return items(b, '{', '}', func(i int) int {
 		end := skip(b, i)
 		if end < 0 || b[i] != '"' {
 			return -1
 		}
-		name, ok := nameOf(b[i:end])
+		name, ok := Unquote(b[i:end])
 		if end = space(b, end); !ok || end == len(b) || b[end] != ':' {
 			return -1
 		}
@@ -28,8 +28,8 @@ func members(b []byte, each func(name []byte, value json.RawMessage)) bool {
 	})
 }
 
-// elements is members for a list.
-func elements(b []byte, each func(value json.RawMessage)) bool {
+// Elements is Members for a list.
+func Elements(b []byte, each func(value json.RawMessage)) bool {
 	return items(b, '[', ']', func(i int) int {
 		end := skip(b, i)
 		if end > 0 {
@@ -129,14 +129,14 @@ func skipString(b []byte, i int) int {
 	return -1
 }
 
-// unquote reads a JSON string.
+// unquote is Unquote as a string.
 func unquote(b []byte) (string, bool) {
-	text, ok := nameOf(b)
+	text, ok := Unquote(b)
 	return string(text), ok
 }
 
-// nameOf is unquote without a copy, where there is nothing to unquote.
-func nameOf(b []byte) ([]byte, bool) {
+// Unquote reads a JSON string. It is a part of b where there is nothing to unquote.
+func Unquote(b []byte) ([]byte, bool) {
 	if len(b) < 2 || b[0] != '"' || b[len(b)-1] != '"' {
 		return nil, false
 	}

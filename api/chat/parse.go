@@ -52,13 +52,13 @@ type reader struct{ ok bool }
 func isNull(v json.RawMessage) bool { return string(v) == "null" }
 
 func (r *reader) object(v json.RawMessage, each func(name []byte, v json.RawMessage)) {
-	if !isNull(v) && !members(v, each) {
+	if !isNull(v) && !Members(v, each) {
 		r.ok = false
 	}
 }
 
 func (r *reader) list(v json.RawMessage, each func(v json.RawMessage)) {
-	if !isNull(v) && !elements(v, each) {
+	if !isNull(v) && !Elements(v, each) {
 		r.ok = false
 	}
 }

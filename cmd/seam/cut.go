@@ -1,0 +1,107 @@
+//go:build linux
+
+package seam
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"syscall"
+
+	"relay/cmd/stage"
+)
+
+// victim is a peer that is cut from a stream, and its engine.
+type victim struct {
+	peer   *stage.Peer
+	engine engine
+}
+
+// Cut is a way in which a stream loses the peer that serves it.
+type Cut struct {
+	Name string
+	// do lets it happen, and returns at once; undo brings the peer back, once the stream
+	// has ended.
+	do   func(ctx context.Context, m *Mesh, v victim) error
+	undo func(ctx context.Context, m *Mesh, v victim) error
+}
+
+// The ways.
+var (
+	// Killed is kill -9 of a peer and of its engine. It is put up again.
+	Killed = Cut{"killed",
+		func(_ context.Context, _ *Mesh, v victim) error { return v.signal(syscall.SIGKILL) },
+		func(ctx context.Context, m *Mesh, v victim) error {
+			select {
+			case <-v.peer.Ended():
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+			return m.up(ctx, v.peer.Name)
+		}}
+	// Frozen is a peer and an engine that are stopped where they stand, and whose
+	// connections stay. They go on after the stream.
+	Frozen = Cut{"frozen",
+		func(_ context.Context, _ *Mesh, v victim) error { return v.signal(syscall.SIGSTOP) },
+		func(_ context.Context, _ *Mesh, v victim) error { return v.signal(syscall.SIGCONT) }}
+	// Unplugged is a machine whose cable is pulled; it needs a lab. The cable is put back.
+	Unplugged = Cut{"unplugged",
+		func(_ context.Context, m *Mesh, v victim) error {
+			if m.lab == nil {
+				return errors.New("there are no cables on loopback")
+			}
+			return m.lab.Pull(v.peer.Name)
+		},
+		func(_ context.Context, m *Mesh, v victim) error { return m.lab.Plug(v.peer.Name) }}
+	// Drained is a peer that is told to move away what runs there: `relay peer drain`.
+	Drained = Cut{"drained",
+		func(ctx context.Context, m *Mesh, v victim) error { return m.drain(ctx, v, true) },
+		func(ctx context.Context, m *Mesh, v victim) error { return m.drain(ctx, v, false) }}
+)
+
+func (m *Mesh) drain(ctx context.Context, v victim, yes bool) error {
+	return m.Entrance.Ask(ctx, "/v0/peer/set", map[string]any{"peer": v.peer.Name, "drain": yes}, nil)
+}
+
+// Cut asks, and lets it happen to the peer that serves when the client has read so many
+// pieces of the answer. It returns when the stream has ended and the peer is on its way
+// back. Two replicas are ready when it begins. Where the answer has fewer pieces nothing
+// happens.
+func (m *Mesh) Cut(ctx context.Context, c Cut, q Question, after int) (s Stream, err error) {
+	if err := m.Ready(ctx, 2); err != nil {
+		return s, err
+	}
+	all, err := m.engines()
+	if err != nil {
+		return s, err
+	}
+	var v victim
+	done := make(chan error, 1)
+	happened := false
+	s, err = m.ask(ctx, q, func(id string) {
+		name := m.names[id]
+		v = victim{m.Peer(name), all[name]}
+	}, func(pieces int) {
+		if pieces != after || happened || v.peer == nil || v.engine.pid == 0 {
+			return
+		}
+		happened = true
+		// It is let happen by the one that reads where that takes no time. What takes time
+		// goes on beside the reading.
+		if c.Name == Killed.Name || c.Name == Frozen.Name {
+			done <- c.do(ctx, m, v)
+			return
+		}
+		go func() { done <- c.do(ctx, m, v) }()
+	})
+	if !happened {
+		if err == nil && v.engine.pid == 0 {
+			err = fmt.Errorf("it is served by %q, of which no engine was found", s.Peer)
+		}
+		return s, err
+	}
+	if failed := <-done; failed != nil {
+		return s, errors.Join(err, failed)
+	}
+	return s, errors.Join(err, c.undo(ctx, m, v))
+}

@@ -1,0 +1,260 @@
+//go:build linux
+
+package seam
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Seam is where a stream was continued, as the client was told.
+type Seam struct {
+	// Tokens is how many were delivered before it, By what they were continued from:
+	// ids or text.
+	Tokens   int
+	From, To string
+	By       string
+	// Gap is the time from the last piece before it to the first one after it.
+	Gap time.Duration
+
+	at int // The pieces before it.
+}
+
+// piece is an event with something of the answer in it.
+type piece struct {
+	at     time.Time
+	text   string
+	ids    []int    // Of a chat with logprobs.
+	tokens []string // Of a text with logprobs.
+	offset []int
+}
+
+// Stream is an answer as the client had it.
+type Stream struct {
+	Question Question
+	// Request is its id, Peer the id of the one that served its beginning.
+	Request, Peer string
+	Seams         []Seam
+	Text, Finish  string
+	Prompt        int // Tokens, by the usage.
+	Completion    int
+	// Longest is the longest time between two pieces.
+	Longest time.Duration
+
+	pieces []piece
+}
+
+// clientOf reaches the entrance from its own machine. The system is to hold back as
+// little as it can of what the client has not read.
+func (m *Mesh) clientOf() *http.Client {
+	return &http.Client{Transport: &http.Transport{
+		DialContext: func(ctx context.Context, network, address string) (c net.Conn, err error) {
+			if m.lab != nil {
+				c, err = m.lab.Dial(ctx, entrance, address)
+			} else {
+				var d net.Dialer
+				c, err = d.DialContext(ctx, network, address)
+			}
+			if tcp, ok := c.(*net.TCPConn); ok && err == nil {
+				err = tcp.SetReadBuffer(4096)
+			}
+			return c, err
+		},
+	}}
+}
+
+var continued = regexp.MustCompile(`^: relay continued from=(\S+) to=(\S+) tokens=(\d+) by=(ids|text)$`)
+
+// ask sends a question to the entrance and reads the answer to its end. began is told
+// by whom it is served, before the first piece; each is called after every piece, from
+// the one that reads.
+func (m *Mesh) ask(ctx context.Context, q Question, began func(peer string), each func(pieces int)) (s Stream, err error) {
+	ctx, cancel := context.WithTimeout(ctx, streamPatience)
+	defer cancel()
+	s.Question = q
+	body, err := q.body()
+	if err != nil {
+		return s, err
+	}
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, m.Entrance.Door+q.path(), bytes.NewReader(body))
+	if err != nil {
+		return s, err
+	}
+	r.Header.Set("Authorization", "Bearer "+key)
+	r.Header.Set("Content-Type", "application/json")
+	response, err := m.client.Do(r)
+	if err != nil {
+		return s, err
+	}
+	defer response.Body.Close()
+	s.Request, s.Peer = response.Header.Get("X-Request-Id"), response.Header.Get("X-Relay-Peer")
+	if response.StatusCode != http.StatusOK {
+		said, _ := io.ReadAll(io.LimitReader(response.Body, 4096))
+		return s, fmt.Errorf("%s: %s", response.Status, said)
+	}
+	began(s.Peer)
+	var kept constant
+	for lines := bufio.NewReader(response.Body); ; {
+		line, err := lines.ReadString('\n')
+		if err != nil {
+			return s, fmt.Errorf("the stream broke off after %d pieces: %w", len(s.pieces), err)
+		}
+		line = strings.TrimSuffix(line, "\n")
+		if m := continued.FindStringSubmatch(line); m != nil {
+			tokens, _ := strconv.Atoi(m[3])
+			s.Seams = append(s.Seams, Seam{From: m[1], To: m[2], Tokens: tokens, By: m[4], at: len(s.pieces)})
+			continue
+		}
+		data, ok := strings.CutPrefix(line, "data: ")
+		if !ok {
+			continue
+		}
+		if data == "[DONE]" {
+			return s, errors.Join(s.end(response, lines), kept.complete())
+		}
+		new, err := s.event([]byte(data), &kept)
+		if err != nil {
+			return s, err
+		}
+		if new {
+			each(len(s.pieces))
+		}
+	}
+}
+
+// streamPatience bounds one stream.
+const streamPatience = 2 * time.Minute
+
+// constant is what all events of a stream have in common, and what comes once.
+type constant struct {
+	id, model, print        string
+	created                 int64
+	roles, finishes, usages int
+}
+
+func (k *constant) complete() error {
+	if k.finishes != 1 || k.usages != 1 || k.roles > 1 {
+		return fmt.Errorf("a role came %d times, a reason for the end %d times, the usage %d times", k.roles, k.finishes, k.usages)
+	}
+	return nil
+}
+
+// event takes one in, and says whether it has a piece of the answer.
+func (s *Stream) event(data []byte, kept *constant) (bool, error) {
+	now := time.Now()
+	var is struct {
+		ID, Model string
+		Created   int64
+		Print     string `json:"system_fingerprint"`
+		Choices   []struct {
+			Text  string
+			Delta struct {
+				Role    string
+				Content *string
+			}
+			Finish   *string `json:"finish_reason"`
+			Logprobs *struct {
+				Content []struct{ ID int }
+				Tokens  []string
+				Offsets []int `json:"text_offset"`
+			}
+		}
+		Usage *struct {
+			Prompt     int `json:"prompt_tokens"`
+			Completion int `json:"completion_tokens"`
+		}
+		Timings json.RawMessage
+		Error   *struct{ Message, Code string }
+	}
+	if err := json.Unmarshal(data, &is); err != nil {
+		return false, fmt.Errorf("%w: %s", err, data)
+	}
+	if is.Error != nil {
+		return false, fmt.Errorf("after %d pieces: %s: %s", len(s.pieces), is.Error.Code, is.Error.Message)
+	}
+	if kept.id == "" {
+		kept.id, kept.model, kept.print = is.ID, is.Model, is.Print
+	}
+	// The engine's own time goes on from event to event.
+	if is.ID != kept.id || is.Model != kept.model || is.Print != kept.print || is.Created < kept.created {
+		return false, fmt.Errorf("after %d pieces the stream is another one, not %+v: %s", len(s.pieces), *kept, data)
+	}
+	kept.created = is.Created
+	if is.Timings != nil {
+		return false, fmt.Errorf("timings, which nobody asked for: %s", data)
+	}
+	if is.Usage != nil {
+		kept.usages++
+		s.Prompt, s.Completion = is.Usage.Prompt, is.Usage.Completion
+	}
+	new := false
+	for _, c := range is.Choices {
+		p := piece{at: now, text: c.Text}
+		if c.Delta.Role != "" {
+			kept.roles++
+		}
+		if c.Delta.Content != nil {
+			p.text = *c.Delta.Content
+		}
+		if c.Finish != nil {
+			kept.finishes++
+			s.Finish = *c.Finish
+		}
+		if c.Logprobs != nil {
+			if !s.Question.Logprobs {
+				return false, fmt.Errorf("logprobs, which nobody asked for: %s", data)
+			}
+			for _, t := range c.Logprobs.Content {
+				p.ids = append(p.ids, t.ID)
+			}
+			p.tokens, p.offset = c.Logprobs.Tokens, c.Logprobs.Offsets
+		}
+		if p.text == "" && p.ids == nil && p.tokens == nil {
+			continue
+		}
+		s.took(p)
+		new = true
+	}
+	return new, nil
+}
+
+func (s *Stream) took(p piece) {
+	s.Text += p.text
+	if n := len(s.pieces); n > 0 {
+		gap := p.at.Sub(s.pieces[n-1].at)
+		s.Longest = max(s.Longest, gap)
+		for i := range s.Seams {
+			if s.Seams[i].at == n {
+				s.Seams[i].Gap = gap
+			}
+		}
+	}
+	s.pieces = append(s.pieces, p)
+}
+
+// end reads what comes after the last event: nothing, and the trailer.
+func (s *Stream) end(response *http.Response, rest io.Reader) error {
+	more, err := io.ReadAll(rest)
+	if err != nil || len(bytes.TrimSpace(more)) > 0 {
+		return fmt.Errorf("after the end: %q, %v", more, err)
+	}
+	want := ""
+	if len(s.Seams) > 0 {
+		want = strconv.Itoa(len(s.Seams))
+	}
+	if got := response.Trailer.Get("X-Relay-Continued"); got != want {
+		return fmt.Errorf("the trailer says %q, and %d comments came", got, len(s.Seams))
+	}
+	return nil
+}
