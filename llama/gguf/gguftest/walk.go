@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"math"
 	"math/bits"
+	"strconv"
+	"strings"
 )
 
 // A Walk is a model that llama.cpp loads and runs, and whose every token follows
@@ -59,7 +61,7 @@ func (w Walk) File(from File) File {
 			}
 			p.Value = types
 		}
-		if ok && len(p.Key) > 10 && p.Key[:10] == "tokenizer." {
+		if ok && strings.HasPrefix(p.Key, "tokenizer.") {
 			f.Pairs = append(f.Pairs, p)
 		}
 	}
@@ -145,4 +147,24 @@ func (v Raw) texts() []string {
 		list[i] = r.text()
 	}
 	return list
+}
+
+// Pieces are the texts of a vocabulary's tokens as they are in an answer, where it
+// is one of SentencePiece. Those of control tokens are in none.
+func (f File) Pieces() []string {
+	for _, p := range f.Pairs {
+		if p.Key != "tokenizer.ggml.tokens" {
+			continue
+		}
+		texts := p.Value.(Raw).texts()
+		for i, text := range texts {
+			if b, err := strconv.ParseUint(strings.TrimSuffix(strings.TrimPrefix(text, "<0x"), ">"), 16, 8); err == nil && len(text) == len("<0x00>") {
+				texts[i] = string([]byte{byte(b)})
+			} else {
+				texts[i] = strings.ReplaceAll(text, "▁", " ")
+			}
+		}
+		return texts
+	}
+	return nil
 }
