@@ -306,7 +306,8 @@ func kinds(w *walked) []kind {
 		}},
 		{name: "a call in flight", start: callToken, after: 5, refused: "tool", more: map[string]any{"tools": tools}},
 		{name: "grammar", start: w.plain[0], after: 20, refused: "grammar", more: map[string]any{"grammar": "root ::= [a-zA-Z ]+"}},
-		{name: "schema", start: w.plain[0], after: 20, refused: "schema", more: map[string]any{"response_format": map[string]any{"type": "json_schema", "json_schema": map[string]any{"name": "a", "schema": object}}}},
+		{name: "schema", start: w.plain[0], after: 20, refused: "response_format", more: map[string]any{"response_format": map[string]any{"type": "json_schema", "json_schema": map[string]any{"name": "a", "schema": object}}}},
+		{name: "schema, text", path: textRoute, start: w.plain[0], after: 20, refused: "schema", more: map[string]any{"json_schema": object, "max_tokens": 200}},
 		{name: "json object", start: w.plain[0], after: 20, refused: "response_format", more: map[string]any{"response_format": map[string]any{"type": "json_object", "schema": object}}},
 		{name: "two answers", start: w.plain[0], after: 20, refused: "several", more: map[string]any{"n": 2}},
 		{name: "two prompts", path: textRoute, start: w.plain[0], after: 20, refused: "several", more: map[string]any{"prompt": []string{"<|assistant|>", "a<|assistant|>"}, "max_tokens": 70}},
@@ -360,6 +361,8 @@ func TestKinds(t *testing.T) {
 			}
 		})
 	}
+	kindsOfDialects(t, m, w)
+	kindsUnstreamed(t, m, w)
 }
 
 // refusedByName wants a stream to have ended with the error that it cannot be continued,
