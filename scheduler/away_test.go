@@ -68,6 +68,7 @@ func TestAway(t *testing.T) {
 		"drained":          {func(_ *testing.T, c *cluster, on *fakePeer) { c.say(on, said{draining: true}) }, Draining, Draining},
 		"stopping":         {func(_ *testing.T, _ *cluster, on *fakePeer) { on.s.Leave(time.Nanosecond) }, Draining, Draining},
 		"silent":           {func(_ *testing.T, c *cluster, on *fakePeer) { c.suspect(on, true) }, PeerGone, ""},
+		"quiet":            {func(_ *testing.T, c *cluster, on *fakePeer) { c.hush(on, true) }, PeerGone, ""},
 		"dead":             {func(_ *testing.T, _ *cluster, on *fakePeer) { on.crash() }, PeerGone, ""},
 		"its engine ended": {func(_ *testing.T, _ *cluster, on *fakePeer) { on.engine.killAll() }, EngineFailed, EngineFailed},
 		"its GPU is wanted": {func(t *testing.T, c *cluster, on *fakePeer) {
