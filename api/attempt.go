@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"net/textproto"
-	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -150,8 +149,7 @@ func (a *attempt) send(ctx context.Context, k *clock, path string, body payload,
 	if a.route.Local {
 		out.Close = true
 	} else {
-		out.Header.Set(headerModel, a.route.Model.UID)
-		out.Header.Set(headerKey, a.call.keyID)
+		putWant(out.Header, a.call.wants(q, a.route.Model.UID))
 	}
 	k.set("a connection was made", limits.Dial)
 	over := a.call.waits()
@@ -163,10 +161,8 @@ func (a *attempt) send(ctx context.Context, k *clock, path string, body payload,
 		return nil, no
 	}
 	resp.Body = a.call.waited(resp.Body)
-	if !a.route.Local && a.plan == nil {
-		if queued, err := strconv.ParseFloat(resp.Header.Get(headerQueue), 64); err == nil && queued >= 0 && queued < 1e9 {
-			a.call.queue = time.Duration(queued * float64(time.Millisecond))
-		}
+	if !a.route.Local {
+		a.heard(resp.Header)
 	}
 	var no *refusal
 	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))

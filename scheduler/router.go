@@ -85,7 +85,8 @@ func (s *Scheduler) Route(ctx context.Context, want Want) (Route, error) {
 			return Route{}, v.unknown(name)
 		}
 		passed := false
-		route, ok, err := s.pick(ctx, v, m, func(r replicaView) bool {
+		want.UID = m.uid
+		route, ok, err := s.pick(ctx, v, m, want, func(r replicaView) bool {
 			failed := slices.Contains(tried, r.mark()) || slices.Contains(tried, r.peer) && before[r.peer] == r.version
 			passed = passed || failed
 			return failed
@@ -126,9 +127,9 @@ func (s *Scheduler) Route(ctx context.Context, want Want) (Route, error) {
 }
 
 // pick chooses among the replicas that are ready: the one that this entrance keeps
-// least busy, then one of this peer's own, then the nearest. It waits for the
-// turn of one of its own on the cores; the error is ctx's.
-func (s *Scheduler) pick(ctx context.Context, v *view, m *modelView, excluded func(replicaView) bool) (Route, bool, error) {
+// least busy, then one of this peer's own, then the nearest. It waits for
+// slots of one of its own, and for its turn on the cores; the error is admit's.
+func (s *Scheduler) pick(ctx context.Context, v *view, m *modelView, want Want, excluded func(replicaView) bool) (Route, bool, error) {
 	var ready []replicaView
 	for _, r := range m.replicas {
 		if p := v.peer[r.peer]; r.State == StateReady && p != nil && p.alive() && !excluded(r) {
@@ -147,14 +148,14 @@ func (s *Scheduler) pick(ctx context.Context, v *view, m *modelView, excluded fu
 		route := s.routeTo(v, m, r)
 		leave := func(error) {}
 		if route.Local {
-			process, out, busy := s.work.occupyNow(m.uid)
+			own, busy := s.work.admitNow(want)
 			if busy {
-				mine = &ready[i] // Others may have their cores free.
+				mine = &ready[i] // Others may have slots and cores free.
 			}
-			if process == nil {
+			if own.process == nil {
 				continue
 			}
-			route.Client, leave = process.Client(), out
+			route.Client, leave = own.process.Client(), own.leave
 		} else {
 			id, err := peer.Decode(r.peer)
 			if err != nil {
@@ -172,20 +173,15 @@ func (s *Scheduler) pick(ctx context.Context, v *view, m *modelView, excluded fu
 	if mine == nil {
 		return Route{}, false, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, m.budget())
-	defer cancel()
-	process, leave, err := s.work.occupy(ctx, m.uid)
-	switch {
-	case err != nil:
-		return Route{}, false, &Error{Why: Busy, Retry: RetryLater, Message: fmt.Sprintf("model %q: the cores that this peer lends are busy with another model", m.shown), Err: err}
-	case process == nil:
-		return Route{}, false, nil
+	own, err := s.work.admit(ctx, want)
+	if err != nil || own.process == nil {
+		return Route{}, false, err
 	}
 	route, back := s.routeTo(v, m, *mine), s.traffic.send(s.self, m.uid)
-	route.Client = process.Client()
+	route.Client = own.process.Client()
 	route.Done = func(err error) {
 		back()
-		leave(err)
+		own.leave(err)
 	}
 	return route, true, nil
 }
