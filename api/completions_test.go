@@ -415,10 +415,10 @@ func stream(t *testing.T, url string, events int, between func()) received {
 		}
 		ev, err := reader.next()
 		if err == io.EOF {
-			return received{resp.StatusCode, resp.Header, body.String(), nil}
+			return received{resp.StatusCode, resp.Header, body.String(), nil, resp.Trailer}
 		}
 		if err != nil {
-			return received{resp.StatusCode, resp.Header, body.String(), err}
+			return received{resp.StatusCode, resp.Header, body.String(), err, nil}
 		}
 		body.Write(ev.raw)
 	}
@@ -892,7 +892,9 @@ func TestPreferWait(t *testing.T) {
 func TestLargeAnswers(t *testing.T) {
 	event := `data: {"choices":[{"text":"` + strings.Repeat("y", 20<<10) + `","index":0,"finish_reason":null}]}` + "\n\n"
 	for _, cut := range []bool{false, true} {
-		p := newPeer(t, "one", sim.Options{}, func(o *DoorOptions) { o.MaxHeld, o.Attempts, o.Deadlines.BetweenTokens = 64<<10, 1, 50*time.Millisecond })
+		p := newPeer(t, "one", sim.Options{}, func(o *DoorOptions) {
+			o.MaxHeld, o.Attempts, o.Deadlines.BetweenTokens = 64<<10, 1, 50*time.Millisecond
+		})
 		p.client = roundTripFunc(func(r *http.Request) (*http.Response, error) {
 			var body io.Reader = strings.NewReader(strings.Repeat(event, 10) + "data: [DONE]\n\n")
 			if cut {
