@@ -95,7 +95,9 @@ func (a *attempt) run(ctx context.Context) *refusal {
 			return no
 		}
 		defer resp.Body.Close()
+		a.away.mu.Lock()
 		a.headway.begin()
+		a.away.mu.Unlock()
 		return a.passStream(ctx, k, resp, nil)
 	}
 	if q.then != nil {
