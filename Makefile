@@ -122,4 +122,4 @@ clean:
 ## help: this list
 .PHONY: help
 help:
-	@sed -nE 's|^## ([a-z-]+): (.*)|\1\t\2|p' $(MAKEFILE_LIST) | awk -F'\t' '{ printf "  make %-14s %s\n", $$1, $$2 }'
+	@sed -nE 's|^## ([a-z0-9-]+): (.*)|\1\t\2|p' $(MAKEFILE_LIST) | awk -F'\t' '{ printf "  make %-14s %s\n", $$1, $$2 }'

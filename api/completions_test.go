@@ -116,7 +116,7 @@ func TestValuesAreUntouched(t *testing.T) {
 			"{ \"prompt\":[1,\t2, 3], \"model\" :\t\"ti\\u006ey\" ,\"temperature\":1.50e0,\"stream\": true,\"stop\":[\"\\u00e9\\/\"],\"user\":\"me\",\"seed\":null,\"logit_bias\":{\"5\":1e1}}\r\n",
 			"X-Conversation-Id", "42", "X-Relay-Model", "other", "X-Relay-Key", "other", "Cookie", "a=b", "Origin", "", "X-Api-Key", "s")
 		want := `{"model":"` + testUID + `","prompt":[1,` + "\t" + `2, 3],"temperature":1.50e0,"stop":["\u00e9\/"],"logit_bias":{"5":1e1}` +
-			`,"stream":true,"stream_options":{"include_usage":true},"timings_per_token":true,"return_progress":true}`
+			`,"stream":true,"stream_options":{"include_usage":true},"timings_per_token":true,"return_progress":true,"n_probs":1,"post_sampling_probs":true}`
 		if e.body != want {
 			t.Errorf("%s: the engine got\n%q, want\n%q", where, e.body, want)
 		}

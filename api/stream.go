@@ -6,15 +6,15 @@ import (
 	"io"
 	"net/http"
 	"time"
+
+	"relay/api/chat"
+	"relay/api/continuation"
 )
 
-// passStream passes a stream on event by event.
-func (a *attempt) passStream(ctx context.Context, k *clock, resp *http.Response, ans *answer) *refusal {
-	q, c := a.request, a.call
+// passStream passes a stream on event by event. seam turns the events of a replica that goes
+// on with another one's answer; nil is one that begins it.
+func (a *attempt) passStream(ctx context.Context, k *clock, resp *http.Response, seam *continuation.Seam) *refusal {
 	events := newEventReader(resp.Body, maxEvent)
-	ans.speak(q.reply(c, a.shown))
-	c.hold.drop() // what an attempt before this one kept
-	t := tally{answers: q.answers, most: q.choices()}
 	var ev chunk
 	for {
 		next, err := events.next()
@@ -26,67 +26,117 @@ func (a *attempt) passStream(ctx context.Context, k *clock, resp *http.Response,
 			continue
 		case "null": // llama-server sends it between the answers to several prompts.
 			continue
-		case endOfStream:
-			if !a.began {
-				return a.failed(nil, "%s ended an answer before it began", a.who())
-			}
-			k.pause()
-			wrong, lost := ans.finish(t.sum())
-			switch {
-			case lost != nil:
-				return a.lost(lost)
-			case wrong != nil && heldTooMuch(wrong) != nil:
-				return a.late(heldTooMuch(wrong))
-			case wrong != nil:
-				return a.failed(wrong, "%s ended an answer before its end", a.who())
-			}
+		}
+		ev.data = next.data
+		over, no := a.passEvent(k, &ev, seam)
+		switch {
+		case no != nil:
+			return no
+		case over:
 			// What is left is the end of the body; read, it leaves the
 			// connection fit for the next request.
 			k.set("the connection ended", time.Second)
 			io.Copy(io.Discard, io.LimitReader(resp.Body, 4<<10))
 			return nil
 		}
-		ev.data = next.data
-		if err := outlineInto(&ev.out, ev.data); err != nil {
-			return a.failed(fmt.Errorf("event %d: %w", c.events+1, err), "%s sent bytes that are no event", a.who())
-		}
-		if e := ev.value("error"); len(e) > 0 && string(e) != "null" {
-			return a.late(a.engineRefusal(0, e))
-		}
-		if t.note(&ev) {
-			u := t.sum()
-			c.prompt, c.answer, c.cached = u.Prompt, u.Completion, u.Cached
-			c.ticket.Used(u.Prompt, u.Completion)
-		}
-		if ev.out.get("prompt_progress").found() {
-			if !q.progress {
-				continue
-			}
-		} else if !a.began {
-			a.began = true
+	}
+}
+
+// passEvent passes one event on. over says that it was the last.
+func (a *attempt) passEvent(k *clock, ev *chunk, seam *continuation.Seam) (over bool, no *refusal) {
+	a.away.mu.Lock()
+	defer a.away.mu.Unlock()
+	if a.away.left != nil {
+		return false, a.hasLeft()
+	}
+	if string(ev.data) == endOfStream {
+		return true, a.finish(k)
+	}
+	h, c := a.headway, a.call
+	wrong := func(err error) (bool, *refusal) {
+		return false, a.failed(fmt.Errorf("event %d: %w", c.events+1, err), "%s sent bytes that are no event", a.who())
+	}
+	if err := outlineInto(&ev.out, ev.data); err != nil {
+		return wrong(err)
+	}
+	if e := ev.value("error"); len(e) > 0 && string(e) != "null" {
+		return false, a.engineRefusal(0, e)
+	}
+	progress := ev.out.get("prompt_progress").found()
+	if !progress && !a.began {
+		a.began = true
+		if seam == nil {
 			c.token = time.Since(c.began)
 		}
-		k.pause()
-		var sent bool
-		var wrong, lost error
-		if !q.single || !ev.furtherCall() {
-			sent, wrong, lost = ans.pass(&ev)
+	}
+	k.pause()
+	switch {
+	case seam != nil:
+		turned, err := seam.Turn(ev.data)
+		if err != nil {
+			return wrong(err)
 		}
-		switch {
-		case lost != nil:
-			return a.lost(lost)
-		case wrong != nil && heldTooMuch(wrong) != nil:
-			return a.late(heldTooMuch(wrong))
-		case wrong != nil:
-			return a.failed(fmt.Errorf("event %d: %w", c.events+1, wrong), "%s sent an event that is not what was asked for", a.who())
-		case sent:
-			a.delivered = true
-			c.events++
+		for _, data := range turned {
+			if ev.data = data; outlineInto(&ev.out, data) != nil {
+				return wrong(chat.ErrChunk)
+			}
+			if no := a.take(k, ev); no != nil {
+				return false, no
+			}
 		}
-		if a.began {
-			k.set("the next token came", a.door.opt.Deadlines.BetweenTokens)
-		} else {
-			k.set("the first token came", a.door.opt.Deadlines.FirstToken)
+	case progress && !h.request.progress:
+		h.note(ev)
+	default:
+		if no := a.take(k, ev); no != nil {
+			return false, no
 		}
 	}
+	if a.began {
+		k.set("the next token came", a.door.opt.Deadlines.BetweenTokens)
+	} else {
+		k.set("the first token came", a.door.opt.Deadlines.FirstToken)
+	}
+	a.look()
+	return false, nil
+}
+
+// take has the reply take in an event.
+func (a *attempt) take(k *clock, ev *chunk) *refusal {
+	h := a.headway
+	if h.gap != nil {
+		if err := h.goneOn(a); err != nil {
+			return a.call.lost(err)
+		}
+		k.goneOn()
+	}
+	wrong, lost := h.take(ev)
+	switch {
+	case lost != nil:
+		return a.call.lost(lost)
+	case wrong != nil && heldTooMuch(wrong) != nil:
+		return heldTooMuch(wrong)
+	case wrong != nil:
+		return a.failed(fmt.Errorf("event %d: %w", a.call.events+1, wrong), "%s sent an event that is not what was asked for", a.who())
+	}
+	a.farther = a.farther || h.taken
+	return nil
+}
+
+// finish sends what the answer ends with.
+func (a *attempt) finish(k *clock) *refusal {
+	if !a.began {
+		return a.failed(nil, "%s ended an answer before it began", a.who())
+	}
+	k.pause()
+	wrong, lost := a.headway.finish()
+	switch {
+	case lost != nil:
+		return a.call.lost(lost)
+	case wrong != nil && heldTooMuch(wrong) != nil:
+		return heldTooMuch(wrong)
+	case wrong != nil:
+		return a.failed(wrong, "%s ended an answer before its end", a.who())
+	}
+	a.away.over = true
+	return nil
 }

@@ -60,6 +60,11 @@ func streamer(t *testing.T, at *machine, listen string) (id peer.ID, process *os
 	return id, cmd.Process
 }
 
+// isQuiet says whether requests had better not be at a member.
+func isQuiet(m *machine, id peer.ID) bool {
+	return slices.ContainsFunc(m.Peers(), func(p Peer) bool { return p.ID == id && p.Quiet })
+}
+
 // requests are those that one peer has under way at another.
 type requests struct {
 	leave   context.CancelFunc
@@ -135,7 +140,7 @@ func atRest(m *machine) int {
 // of them than have a stream to themselves.
 func TestRequestsAtAFrozenPeer(t *testing.T) {
 	for _, listen := range []string{"/ip4/127.0.0.1/tcp/0", "/ip4/127.0.0.1/udp/0/quic-v1"} {
-		for _, frozen := range []time.Duration{2 * time.Second, 8 * time.Second} { // While it is suspect, and when it is gone.
+		for _, frozen := range []time.Duration{2 * time.Second, 6 * time.Second} { // While it is suspect, and when it is gone.
 			t.Run(fmt.Sprintf("%s for %s", strings.Split(listen, "/")[3], frozen), func(t *testing.T) {
 				attic := foundOn(t, "attic", listen)
 				den, process := streamer(t, attic, listen)
@@ -158,6 +163,8 @@ func TestRequestsAtAFrozenPeer(t *testing.T) {
 				if err := process.Signal(syscall.SIGSTOP); err != nil {
 					t.Fatal(err)
 				}
+				eventually(t, 5*time.Second, "it is quiet", func() bool { return isQuiet(attic, den) })
+				t.Logf("quiet after %s", time.Since(began).Round(time.Millisecond))
 				eventually(t, 5*time.Second, "it is suspect", func() bool { return !slices.Contains(attic.links.alive(), den) })
 				t.Logf("suspect after %s", time.Since(began).Round(time.Millisecond))
 				late := startRequests(t, attic, den, "/stream", 20, strings.Repeat("x", 1<<20))
@@ -185,6 +192,7 @@ func TestRequestsAtAFrozenPeer(t *testing.T) {
 				})
 				t.Logf("none is left there %s after it went on", time.Since(back).Round(time.Millisecond))
 				eventually(t, 10*time.Second, "nothing of them is left here", atMost(before))
+				eventually(t, 5*time.Second, "it is not quiet any more", func() bool { return !isQuiet(attic, den) })
 				attic.web.crowds.mu.Lock()
 				defer attic.web.crowds.mu.Unlock()
 				if len(attic.web.crowds.own) != 0 {

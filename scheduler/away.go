@@ -110,7 +110,7 @@ func (v *view) going(r replicaView) *Error {
 	switch {
 	case !p.trusted():
 		return errNoMoreTrust
-	case !p.alive():
+	case !p.alive() || p.Quiet:
 		return goingFor(PeerGone, "%s does not answer", p.Name)
 	case p.advert.Draining:
 		return goingFor(Draining, "%s is stopping", p.Name)
@@ -133,7 +133,7 @@ func (v *view) replaced(peer string) *Error {
 	switch {
 	case p == nil:
 		return goingFor(PeerGone, "the peer that served is no member any more")
-	case !p.alive():
+	case !p.alive() || p.Quiet:
 		return goingFor(PeerGone, "%s does not answer", p.Name)
 	}
 	return goingFor(Draining, "the engine on %s serves no more, or another one in its place", p.Name)

@@ -20,10 +20,11 @@ type victim struct {
 // Cut is a way in which a stream loses the peer that serves it.
 type Cut struct {
 	Name string
-	// do lets it happen, and returns at once; undo brings the peer back, once the stream
-	// has ended.
+	// do lets it happen; undo brings the peer back, once the stream has ended.
 	do   func(ctx context.Context, m *Mesh, v victim) error
 	undo func(ctx context.Context, m *Mesh, v victim) error
+	// slow: it takes time to let it happen, and the client reads on meanwhile.
+	slow bool
 }
 
 // The ways.
@@ -38,12 +39,12 @@ var (
 				return ctx.Err()
 			}
 			return m.up(ctx, v.peer.Name)
-		}}
+		}, false}
 	// Frozen is a peer and an engine that are stopped where they stand, and whose
 	// connections stay. They go on after the stream.
 	Frozen = Cut{"frozen",
 		func(_ context.Context, _ *Mesh, v victim) error { return v.signal(syscall.SIGSTOP) },
-		func(_ context.Context, _ *Mesh, v victim) error { return v.signal(syscall.SIGCONT) }}
+		func(_ context.Context, _ *Mesh, v victim) error { return v.signal(syscall.SIGCONT) }, false}
 	// Unplugged is a machine whose cable is pulled; it needs a lab. The cable is put back.
 	Unplugged = Cut{"unplugged",
 		func(_ context.Context, m *Mesh, v victim) error {
@@ -52,11 +53,11 @@ var (
 			}
 			return m.lab.Pull(v.peer.Name)
 		},
-		func(_ context.Context, m *Mesh, v victim) error { return m.lab.Plug(v.peer.Name) }}
+		func(_ context.Context, m *Mesh, v victim) error { return m.lab.Plug(v.peer.Name) }, true}
 	// Drained is a peer that is told to move away what runs there: `relay peer drain`.
 	Drained = Cut{"drained",
 		func(ctx context.Context, m *Mesh, v victim) error { return m.drain(ctx, v, true) },
-		func(ctx context.Context, m *Mesh, v victim) error { return m.drain(ctx, v, false) }}
+		func(ctx context.Context, m *Mesh, v victim) error { return m.drain(ctx, v, false) }, true}
 )
 
 func (m *Mesh) drain(ctx context.Context, v victim, yes bool) error {
@@ -66,42 +67,40 @@ func (m *Mesh) drain(ctx context.Context, v victim, yes bool) error {
 // Cut asks, and lets it happen to the peer that serves when the client has read so many
 // pieces of the answer. It returns when the stream has ended and the peer is on its way
 // back. Two replicas are ready when it begins. Where the answer has fewer pieces nothing
-// happens.
-func (m *Mesh) Cut(ctx context.Context, c Cut, q Question, after int) (s Stream, err error) {
+// happens. What is wrong with the stream is in it; an error is one of the mesh.
+func (m *Mesh) Cut(ctx context.Context, c Cut, q Question, after int) (Stream, error) {
 	if err := m.Ready(ctx, 2); err != nil {
-		return s, err
+		return Stream{}, err
 	}
 	all, err := m.engines()
 	if err != nil {
-		return s, err
+		return Stream{}, err
 	}
 	var v victim
 	done := make(chan error, 1)
 	happened := false
-	s, err = m.ask(ctx, q, func(id string) {
+	s := m.ask(ctx, q, func(id string) {
 		name := m.names[id]
 		v = victim{m.Peer(name), all[name]}
 	}, func(pieces int) {
-		if pieces != after || happened || v.peer == nil || v.engine.pid == 0 {
+		if pieces != after || v.peer == nil || v.engine.pid == 0 {
 			return
 		}
 		happened = true
-		// It is let happen by the one that reads where that takes no time. What takes time
-		// goes on beside the reading.
-		if c.Name == Killed.Name || c.Name == Frozen.Name {
+		if !c.slow {
 			done <- c.do(ctx, m, v)
 			return
 		}
 		go func() { done <- c.do(ctx, m, v) }()
 	})
-	if !happened {
-		if err == nil && v.engine.pid == 0 {
-			err = fmt.Errorf("it is served by %q, of which no engine was found", s.Peer)
+	switch {
+	case happened:
+		if err := <-done; err != nil {
+			return s, err
 		}
-		return s, err
+		return s, c.undo(ctx, m, v)
+	case s.Broken == nil && v.engine.pid == 0:
+		return s, fmt.Errorf("it was served by %q, of which no engine was found", s.Peer)
 	}
-	if failed := <-done; failed != nil {
-		return s, errors.Join(err, failed)
-	}
-	return s, errors.Join(err, c.undo(ctx, m, v))
+	return s, nil
 }

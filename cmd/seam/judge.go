@@ -26,6 +26,9 @@ type Verdict struct {
 // that is asked directly to go on from exactly the tokens delivered before it. The usage
 // and the reason for the end must be right as well.
 func (m *Mesh) Judge(ctx context.Context, s Stream) (v Verdict, err error) {
+	if s.Broken != nil {
+		return v, s.Broken
+	}
 	e, err := m.bare()
 	if err != nil {
 		return v, err

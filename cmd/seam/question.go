@@ -82,11 +82,7 @@ func (m *Mesh) Questions(ctx context.Context, n, tokens int) ([]Question, error)
 				return nil, err
 			}
 		}
-		s, err := m.ask(ctx, q, func(string) {}, func(int) {})
-		if err != nil {
-			return nil, err
-		}
-		v, err := m.Judge(ctx, s)
+		v, err := m.Judge(ctx, m.ask(ctx, q, func(string) {}, func(int) {}))
 		if err == nil && !v.Same {
 			err = errors.New("not the same as what the engine says")
 		}

@@ -4,6 +4,7 @@ package seam
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -65,15 +66,11 @@ func (m *Mesh) Run(ctx context.Context, p Plan) (t Tally, err error) {
 		q := p.Questions[n%len(p.Questions)]
 		after := 1 + p.Rand.IntN(q.Tokens-1)
 		s, err := m.Cut(ctx, p.Cut, q, after)
-		if ctx.Err() != nil {
-			return t, ctx.Err()
+		if err := cmp.Or(err, ctx.Err()); err != nil {
+			return t, err
 		}
-		var v Verdict
-		if err == nil {
-			v, err = m.Judge(ctx, s)
-		}
+		v, err := m.Judge(ctx, s)
 		if err != nil {
-			// Whatever it was, the peer did not come back by itself.
 			t.Failed = append(t.Failed, fmt.Errorf("%s after %d of %+v, request %s: %w", p.Cut.Name, after, q, s.Request, err))
 			t.Cut++
 			p.Say("%v", t.Failed[len(t.Failed)-1])

@@ -51,6 +51,8 @@ type Stream struct {
 	Completion    int
 	// Longest is the longest time between two pieces.
 	Longest time.Duration
+	// Broken is why it is not a complete stream of one answer.
+	Broken error
 
 	pieces []piece
 }
@@ -79,36 +81,42 @@ var continued = regexp.MustCompile(`^: relay continued from=(\S+) to=(\S+) token
 // ask sends a question to the entrance and reads the answer to its end. began is told
 // by whom it is served, before the first piece; each is called after every piece, from
 // the one that reads.
-func (m *Mesh) ask(ctx context.Context, q Question, began func(peer string), each func(pieces int)) (s Stream, err error) {
+func (m *Mesh) ask(ctx context.Context, q Question, began func(peer string), each func(pieces int)) Stream {
+	s := Stream{Question: q}
+	s.Broken = m.read(ctx, &s, began, each)
+	return s
+}
+
+func (m *Mesh) read(ctx context.Context, s *Stream, began func(peer string), each func(pieces int)) error {
+	q := s.Question
 	ctx, cancel := context.WithTimeout(ctx, streamPatience)
 	defer cancel()
-	s.Question = q
 	body, err := q.body()
 	if err != nil {
-		return s, err
+		return err
 	}
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, m.Entrance.Door+q.path(), bytes.NewReader(body))
 	if err != nil {
-		return s, err
+		return err
 	}
 	r.Header.Set("Authorization", "Bearer "+key)
 	r.Header.Set("Content-Type", "application/json")
 	response, err := m.client.Do(r)
 	if err != nil {
-		return s, err
+		return err
 	}
 	defer response.Body.Close()
 	s.Request, s.Peer = response.Header.Get("X-Request-Id"), response.Header.Get("X-Relay-Peer")
 	if response.StatusCode != http.StatusOK {
 		said, _ := io.ReadAll(io.LimitReader(response.Body, 4096))
-		return s, fmt.Errorf("%s: %s", response.Status, said)
+		return fmt.Errorf("%s: %s", response.Status, said)
 	}
 	began(s.Peer)
 	var kept constant
 	for lines := bufio.NewReader(response.Body); ; {
 		line, err := lines.ReadString('\n')
 		if err != nil {
-			return s, fmt.Errorf("the stream broke off after %d pieces: %w", len(s.pieces), err)
+			return fmt.Errorf("the stream broke off after %d pieces: %w", len(s.pieces), err)
 		}
 		line = strings.TrimSuffix(line, "\n")
 		if m := continued.FindStringSubmatch(line); m != nil {
@@ -121,11 +129,11 @@ func (m *Mesh) ask(ctx context.Context, q Question, began func(peer string), eac
 			continue
 		}
 		if data == "[DONE]" {
-			return s, errors.Join(s.end(response, lines), kept.complete())
+			return errors.Join(s.end(response, lines), kept.complete())
 		}
 		new, err := s.event([]byte(data), &kept)
 		if err != nil {
-			return s, err
+			return err
 		}
 		if new {
 			each(len(s.pieces))
