@@ -8,7 +8,6 @@ import (
 	"net/http/httptrace"
 	"net/textproto"
 	"sync/atomic"
-	"time"
 
 	"relay/api/continuation"
 	"relay/scheduler"
@@ -147,7 +146,7 @@ func (a *attempt) send(ctx context.Context, k *clock, path string, body payload,
 	if a.route.Local {
 		out.Close = true
 	} else {
-		putWant(out.Header, a.call.wants(q, a.route.Model.UID))
+		putWant(out.Header, a.call.wants(a.route.Model.UID, path, a.request.choices()))
 	}
 	k.set("a connection was made", limits.Dial)
 	over := a.call.waits()
