@@ -84,7 +84,10 @@ func loadOf(h http.Header) (l scheduler.Load, ok bool) {
 			return scheduler.Load{}, false
 		}
 	}
-	return l, l.Slots > 0
+	if l.Slots == 0 {
+		return scheduler.Load{}, false
+	}
+	return l, true
 }
 
 // heard takes from the answer of another peer how long the request waited there, and how
