@@ -29,7 +29,7 @@ func (m *Mesh) Judge(ctx context.Context, s Stream) (v Verdict, err error) {
 	if s.Broken != nil {
 		return v, s.Broken
 	}
-	e, err := m.bare()
+	e, err := m.bare(ctx)
 	if err != nil {
 		return v, err
 	}
@@ -180,14 +180,18 @@ func (m *Mesh) whole(ctx context.Context, e engine, q Question, prompt string) (
 	return c, err
 }
 
-// bare is any engine that answers.
-func (m *Mesh) bare() (engine, error) {
+// bare is an engine whose peer the entrance sees to be well.
+func (m *Mesh) bare(ctx context.Context) (engine, error) {
 	all, err := m.engines()
 	if err != nil {
 		return engine{}, err
 	}
+	seen, err := m.Entrance.Sees(ctx)
+	if err != nil {
+		return engine{}, err
+	}
 	for _, name := range m.serving {
-		if e, ok := all[name]; ok {
+		if e, ok := all[name]; ok && seen[name].State == "alive" {
 			return e, nil
 		}
 	}

@@ -73,7 +73,7 @@ func (m *Mesh) Run(ctx context.Context, p Plan) (t Tally, err error) {
 		}
 		v, err := m.Judge(ctx, s)
 		if err != nil {
-			t.Failed = append(t.Failed, fmt.Errorf("%s after %d of %+v, request %s: %w", p.Cut.Name, after, q, s.Request, err))
+			t.Failed = append(t.Failed, fmt.Errorf("%s after %d of %+v, request %s, seams %+v: %w", p.Cut.Name, after, q, s.Request, s.Seams, err))
 			t.Cut++
 			p.Say("%v", t.Failed[len(t.Failed)-1])
 			continue
