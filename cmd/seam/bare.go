@@ -93,18 +93,24 @@ func (b *bare) post(ctx context.Context, path string, body any) (io.ReadCloser, 
 	return response.Body, nil
 }
 
-// prompt is the text of which a question makes the model's prompt.
-func (b *bare) prompt(ctx context.Context, q Question) (string, error) {
+// prompt is the text of which a question makes the model's prompt, with the beginning of
+// an answer behind it.
+func (b *bare) prompt(ctx context.Context, q Question, answer string) (string, error) {
 	if !q.Chat {
-		return q.Text, nil
+		return q.Text + answer, nil
 	}
-	body, err := b.post(ctx, "/apply-template", map[string]any{"messages": q.messages()})
+	ask := map[string]any{"messages": q.messages()}
+	if answer != "" {
+		ask["messages"] = append(q.messages(), map[string]string{"role": "assistant", "content": answer})
+		ask["add_generation_prompt"], ask["continue_final_message"] = false, "content"
+	}
+	body, err := b.post(ctx, "/apply-template", ask)
 	if err != nil {
 		return "", err
 	}
 	defer body.Close()
-	var answer struct{ Prompt string }
-	return answer.Prompt, json.NewDecoder(body).Decode(&answer)
+	var is struct{ Prompt string }
+	return is.Prompt, json.NewDecoder(body).Decode(&is)
 }
 
 // goOn has the engine write on from a prompt and the ids of some tokens, up to n more,

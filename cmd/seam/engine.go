@@ -28,7 +28,8 @@ func (m *Mesh) engines() (map[string]engine, error) {
 	for _, path := range lines {
 		said, err := os.ReadFile(path)
 		words := strings.Split(strings.TrimSuffix(string(said), "\x00"), "\x00")
-		if err != nil || filepath.Base(words[0]) != "llama-server" || !slices.Contains(words, "--host") {
+		at := slices.Index(words, "--host") + 1 // The socket, which lies with the peer.
+		if err != nil || filepath.Base(words[0]) != "llama-server" || at == 0 || at == len(words) {
 			continue
 		}
 		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path)))
@@ -36,7 +37,7 @@ func (m *Mesh) engines() (map[string]engine, error) {
 			return nil, err
 		}
 		for _, name := range m.serving {
-			if p := m.Peer(name); p != nil && strings.Contains(string(said), p.State()+string(filepath.Separator)) {
+			if p := m.Peer(name); p != nil && strings.HasPrefix(words[at], p.State()+string(filepath.Separator)) {
 				found[name] = engine{pid, words}
 			}
 		}

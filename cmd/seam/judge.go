@@ -23,13 +23,14 @@ type Verdict struct {
 
 // Judge fails unless the stream has every token once, in its place: those before the
 // first seam are the engine's own, and those after each seam are what an engine says
-// that is asked directly to go on from exactly the tokens delivered before it. The usage
-// and the reason for the end must be right as well.
+// that is asked directly to go on from exactly the tokens delivered before it, or from
+// their text where that is how it was continued. The usage and the reason for the end
+// must be right as well.
 func (m *Mesh) Judge(ctx context.Context, s Stream) (v Verdict, err error) {
 	if s.Broken != nil {
 		return v, s.Broken
 	}
-	prompt, err := m.bare.prompt(ctx, s.Question)
+	prompt, err := m.bare.prompt(ctx, s.Question, "")
 	if err != nil {
 		return v, err
 	}
@@ -49,7 +50,14 @@ func (m *Mesh) Judge(ctx context.Context, s Stream) (v Verdict, err error) {
 		if n == len(is.tokens) {
 			continue // There was nothing left but the end.
 		}
-		rest, err := m.bare.goOn(ctx, prompt, is.ids(n), len(whole.tokens)-n)
+		given, ids := prompt, is.ids(n)
+		if seam.By == "text" {
+			if given, err = m.bare.prompt(ctx, s.Question, is.text(n)); err != nil {
+				return v, err
+			}
+			ids = nil
+		}
+		rest, err := m.bare.goOn(ctx, given, ids, len(whole.tokens)-n)
 		if err != nil {
 			return v, err
 		}

@@ -97,7 +97,7 @@ func (m *Mesh) Questions(ctx context.Context, n, tokens int) ([]Question, error)
 // stopping gives a question a stop string of a few tokens, that comes after nine tenths
 // of the answer and nowhere before.
 func (m *Mesh) stopping(ctx context.Context, q Question) (Question, error) {
-	prompt, err := m.bare.prompt(ctx, q)
+	prompt, err := m.bare.prompt(ctx, q, "")
 	if err != nil {
 		return q, err
 	}
