@@ -32,8 +32,8 @@ const (
 )
 
 // wants is what a request of this call wants of a replica, as far as it is queued by that.
-func (c *call) wants(q *request, uid string) scheduler.Want {
-	return scheduler.Want{UID: uid, Answers: q.choices(), Light: light(q.path), Key: c.keyID, Batch: c.grant.Batch}
+func (c *call) wants(q *request) scheduler.Want {
+	return scheduler.Want{Answers: q.choices(), Light: light(q.path), Key: c.keyID, Batch: c.grant.Batch}
 }
 
 // light says of a route of the engine's that it only reads or writes tokens.
