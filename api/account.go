@@ -127,7 +127,7 @@ func (c *call) figures(m *metrics.Metrics, total time.Duration) metrics.Request 
 func (c *call) row(self string, total time.Duration) audit.Row {
 	return audit.Row{
 		ID: c.id, Time: c.began, Entrance: self, Method: c.method, Route: c.route, Key: c.keyID, Model: c.model, Served: c.served,
-		Peer: c.peer, Path: c.path, Attempts: c.tries, Stream: c.stream, Status: c.status, Reason: c.reason,
+		Peer: c.peer, Path: c.path, Attempts: c.tries, Continued: c.continued, Stream: c.stream, Status: c.status, Reason: c.reason,
 		Prompt: c.prompt, Completion: c.answer, Cached: c.cached,
 		QueueMS: ms(c.routed + c.queue), FirstMS: ms(c.token), TotalMS: ms(total),
 	}

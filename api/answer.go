@@ -61,6 +61,9 @@ func (a *answer) end() {
 	if a.silence != nil {
 		a.silence.Stop()
 	}
+	if a.call.stream && a.committed && a.call.continued > 0 {
+		a.w.Header().Set(headerContinued, strconv.Itoa(a.call.continued))
+	}
 	if a.write > 0 && !a.call.aborted {
 		a.rc.SetWriteDeadline(time.Time{})
 	}
@@ -92,11 +95,22 @@ func (a *answer) begin(served bool) {
 	h := a.w.Header()
 	h.Set("Content-Type", "text/event-stream; charset=utf-8")
 	h.Set("X-Accel-Buffering", "no") // keeps proxies from collecting events
+	h.Set("Trailer", headerContinued)
 	if served {
 		a.call.mark(h)
 	}
 	a.w.WriteHeader(http.StatusOK)
 	a.committed = true
+}
+
+// comment sends a comment, in a stream that has begun.
+func (a *answer) comment(text string) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !a.committed {
+		return nil
+	}
+	return a.put([]byte(text))
 }
 
 // put writes and flushes; the lock is held.
@@ -181,6 +195,9 @@ func (a *answer) json(body []byte) error {
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Content-Length", strconv.Itoa(len(body)))
 	a.call.mark(h)
+	if a.call.continued > 0 {
+		h.Set(headerContinued, strconv.Itoa(a.call.continued))
+	}
 	a.w.WriteHeader(http.StatusOK)
 	a.committed = true
 	return a.put(body)

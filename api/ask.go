@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -65,12 +64,16 @@ func (d *Door) ask(speak dialect, copies int) func(http.ResponseWriter, *http.Re
 		if q.reply != nil {
 			ans.speak(q.reply(c, q.model))
 		}
-		patience := d.patience(r)
-		shown := q.model
-		no = d.attempts(ctx, c, q, m, shown, patience, ans)
+		h := d.newHeadway(c, q, ans, d.patience(r))
+		defer h.drop()
+		timed, start, over := d.total(ctx)
+		defer over()
+		h.start = start
+		no = d.attempts(timed, m, h)
 		if fallback, found := d.fallback(c, q, m, no); found && !ans.begun() { // Else no header could say so.
 			d.opt.Log.Info("falling back", "request_id", c.id, "model", m.Name, "fallback", fallback.Name, "reason", no.reason)
-			no = d.attempts(ctx, c, q, fallback, fallback.Name, patience, ans)
+			h.shown = fallback.Name
+			no = d.attempts(timed, fallback, h)
 		}
 		switch {
 		case no == nil:
@@ -143,59 +146,6 @@ var (
 	}
 )
 
-// attempts asks one model's replicas in turn. nil means that the whole answer went out.
-// shown is what the answer calls the model.
-func (d *Door) attempts(ctx context.Context, c *call, q *request, m scheduler.ServedModel, shown string, patience time.Duration, ans *answer) *refusal {
-	var tried []string
-	var last *refusal // why the attempt before this one failed
-	for nth := 1; ; nth++ {
-		rt, err := d.pick(ctx, c, m, patience, tried, last)
-		if err != nil {
-			no := d.notServed(err, m, c)
-			if last != nil && last.answered {
-				// A living replica said no, and there is no other to ask: its
-				// words say more than that there is none.
-				no = last
-			}
-			return no
-		}
-		c.tries++
-		c.peer, c.path, c.hardware = rt.Peer, rt.Path, rt.Hardware
-		c.served = cmp.Or(rt.Model.Name, m.Name)
-		a := &attempt{door: d, call: c, route: rt, request: q, shown: shown}
-		no, gone := a.do(ctx, ans)
-		if no == nil || gone || c.aborted {
-			return no
-		}
-		last = no
-		if no.died {
-			if c.deaths++; c.deaths > maxDeaths {
-				return noMoreDeaths(no)
-			}
-		}
-		if mark := cmp.Or(rt.Mark, rt.Peer); !slices.Contains(tried, mark) {
-			tried = append(tried, mark)
-		}
-		if a.delivered || no.verdict().retry != scheduler.RetryElsewhere || nth >= d.opt.Attempts {
-			no.last = a.delivered
-			return no
-		}
-		d.opt.Log.Info("trying elsewhere", "request_id", c.id, "peer", shortPeer(rt.Peer), "attempt", c.tries, "reason", no.reason)
-	}
-}
-
-// maxDeaths is how many engines may end over a request before it is given to one more:
-// the first may have ended by itself, the second shows that the request ends engines.
-const maxDeaths = 1
-
-// noMoreDeaths is the end of a request that engines end over: it is given to nobody else,
-// by relay or by its client.
-func noMoreDeaths(last *refusal) *refusal {
-	no := refuse(scheduler.EngineFailed, "%d engines ended over this request, so relay gives it to no other; do not send it again as it is", maxDeaths+1)
-	no.retry, no.last, no.cause = scheduler.RetryNever, true, last.cause
-	return no
-}
-
 // fallback is the model that an admin lets answer in the place of one that cannot be
 // served, where there is one that the key may use. It is one step: a fallback's own does
 // not count.
@@ -234,46 +184,11 @@ func (d *Door) patience(r *http.Request) time.Duration {
 				continue // a preference that is not understood is ignored
 			}
 			// A moment is left for looking around even where none is given.
-			wait := max(time.Duration(n)*time.Second, 100*time.Millisecond)
+			wait := max(time.Duration(n)*time.Second, glance)
 			if most == 0 || wait < most {
 				return wait
 			}
 		}
 	}
 	return most
-}
-
-// pick asks the scheduler for a replica, within bounds.
-func (d *Door) pick(ctx context.Context, c *call, m scheduler.ServedModel, patience time.Duration, tried []string, last *refusal) (scheduler.Route, error) {
-	began := time.Now()
-	defer func() { c.routed += time.Since(began) }()
-	if last != nil && last.answered && (patience == 0 || patience > d.opt.Deadlines.Retry) {
-		patience = d.opt.Deadlines.Retry
-	}
-	if patience > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, patience)
-		defer cancel()
-	}
-	rt, err := d.opt.Scheduler.Route(ctx, scheduler.Want{UID: m.UID, Tried: slices.Clone(tried)})
-	if err == nil && (rt.Client == nil || rt.Done == nil) {
-		return rt, errors.New("the scheduler named a replica without a way to it")
-	}
-	return rt, err
-}
-
-// notServed is the refusal for a scheduler's error.
-func (d *Door) notServed(err error, m scheduler.ServedModel, c *call) *refusal {
-	var no *refusal
-	switch why := scheduler.ReasonOf(err); {
-	case why == scheduler.ModelNotFound:
-		no = unknownModel(c.model, d.modelsFor(c))
-	case why == scheduler.Internal && errors.Is(err, context.DeadlineExceeded):
-		// Whatever was waited for did not come up in the time there was.
-		no = refuse(scheduler.ModelLoading, "model %q is not ready yet; ask again", clip(c.model, 100))
-	default:
-		return refusalOf(err, c.id)
-	}
-	no.cause = err
-	return no
 }

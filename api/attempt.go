@@ -7,9 +7,9 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"net/textproto"
-	"strconv"
-	"time"
+	"sync/atomic"
 
+	"relay/api/continuation"
 	"relay/scheduler"
 )
 
@@ -21,13 +21,17 @@ type attempt struct {
 	// request is what the client wants, shown what the answer calls the model.
 	request *request
 	shown   string
-	// delivered says that data of the answer has gone to the client, after
-	// which no other replica may begin again.
-	delivered bool
-	// began says that something of the answer came from the replica.
-	began bool
+	headway *headway
+	// plan is how the attempt goes on with the answer; nil for one that begins it.
+	plan *continuation.Plan
+	// reached says that there was a connection to the replica.
+	reached atomic.Bool
+	// began says that something of the answer came from the replica, farther that the
+	// answer has come farther by it.
+	began, farther bool
 	// turnedDown says that the engine refused the request itself, as it should.
 	turnedDown bool
+	away       away
 }
 
 // who names the replica in sentences.
@@ -47,14 +51,14 @@ var errPanicked = errors.New("relay failed in the middle of a request")
 
 // do runs the attempt and ends its route. gone means that nobody waits for an
 // answer any more.
-func (a *attempt) do(ctx context.Context, ans *answer) (no *refusal, gone bool) {
+func (a *attempt) do(ctx context.Context) (no *refusal, gone bool) {
 	end := errPanicked
 	defer func() { a.route.Done(end) }()
-	no = a.run(ctx, ans)
+	no = a.run(ctx)
 	switch {
 	case no == nil:
 		end = nil
-	case ctx.Err() != nil || errors.Is(no, errLost):
+	case left(ctx) || errors.Is(no, errLost):
 		end, gone = context.Canceled, true
 	case a.turnedDown:
 		end = nil // the engine did its part
@@ -64,20 +68,40 @@ func (a *attempt) do(ctx context.Context, ans *answer) (no *refusal, gone bool) 
 	return no, gone
 }
 
+// left says of the time that a request has that it ended because the client left.
+func left(ctx context.Context) bool {
+	var late *deadlineError
+	return ctx.Err() != nil && !errors.As(context.Cause(ctx), &late)
+}
+
 // run asks the replica and passes its answer on. nil means that the whole
-// answer went to the client. When ctx has ended the refusal means nothing.
-func (a *attempt) run(ctx context.Context, ans *answer) *refusal {
+// answer went to the client. When the client has left the refusal means nothing.
+func (a *attempt) run(ctx context.Context) *refusal {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	if t := a.door.opt.Deadlines.Total; t > 0 {
-		total := time.AfterFunc(t, func() { cancel(&deadlineError{"the whole answer came", t}) })
-		defer total.Stop()
-	}
 	k := &clock{cancel: cancel}
+	if a.plan != nil {
+		k.until, k.most = a.headway.gap.until, a.headway.gap.most
+	}
 	defer k.stop()
+	defer a.watch(cancel)()
 	q := a.request
+	switch {
+	case a.plan != nil:
+		return a.goOn(ctx, k)
+	case q.whole == nil:
+		resp, no := a.send(ctx, k, q.path, q.calling(a.route.Model.UID), "text/event-stream")
+		if no != nil {
+			return no
+		}
+		defer resp.Body.Close()
+		a.away.mu.Lock()
+		a.headway.begin()
+		a.away.mu.Unlock()
+		return a.passStream(ctx, k, resp, nil)
+	}
 	if q.then != nil {
-		first, no := a.wholeOf(ctx, k, q)
+		first, no := a.wholeOf(ctx, k, q.path, q.calling(a.route.Model.UID), a.call.hold)
 		if no != nil {
 			return no
 		}
@@ -87,33 +111,26 @@ func (a *attempt) run(ctx context.Context, ans *answer) *refusal {
 		}
 		next.whole, q = q.whole, next
 	}
-	if q.whole != nil {
-		body, no := a.wholeOf(ctx, k, q)
-		if no != nil && errors.Is(context.Cause(ctx), context.Canceled) {
-			a.reckon(q)
-		}
-		if no == nil {
-			no = a.passWhole(q, body, ans)
-		}
-		return no
+	body, no := a.wholeOf(ctx, k, q.path, q.calling(a.route.Model.UID), a.call.hold)
+	if no != nil && errors.Is(context.Cause(ctx), context.Canceled) {
+		a.reckon(q)
 	}
-	resp, no := a.send(ctx, k, q, "text/event-stream")
-	if no != nil {
-		return no
+	if no == nil {
+		no = a.passWhole(q, body)
 	}
-	defer resp.Body.Close()
-	return a.passStream(ctx, k, resp, ans)
+	return no
 }
 
-// send asks the replica. The answer is there and of the type that is wanted, and its body
-// is the caller's to close, exactly where there is no refusal.
-func (a *attempt) send(ctx context.Context, k *clock, q *request, want string) (*http.Response, *refusal) {
+// send asks the replica at one of the engine's paths. The answer is there and of the type
+// that is wanted, and its body is the caller's to close, exactly where there is no refusal.
+func (a *attempt) send(ctx context.Context, k *clock, path string, body payload, want string) (*http.Response, *refusal) {
 	limits := a.door.opt.Deadlines
 	first := func() { k.set("the first token came", limits.FirstToken) }
 	// How long the engine may take is the engine's, and the serving peer says at once
 	// that it is there; so a peer that is stuck does not cost the engine's time.
 	traced := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		GotConn: func(httptrace.GotConnInfo) {
+			a.reached.Store(true)
 			if a.route.Local {
 				first()
 			} else {
@@ -127,25 +144,26 @@ func (a *attempt) send(ctx context.Context, k *clock, q *request, want string) (
 			return nil
 		},
 	})
-	out := onward(traced, q.path, q.calling(a.route.Model.UID), a.call.id)
+	out := onward(traced, path, body, a.call.id)
 	if a.route.Local {
 		out.Close = true
 	} else {
-		out.Header.Set(headerModel, a.route.Model.UID)
-		out.Header.Set(headerKey, a.call.keyID)
+		hop := a.headway.want
+		hop.UID, hop.Light = a.route.Model.UID, light(path)
+		putWant(out.Header, hop)
 	}
 	k.set("a connection was made", limits.Dial)
 	over := a.call.waits()
 	resp, err := roundTrip(a.route.Client, out)
 	over()
 	if err != nil {
-		return nil, a.broken(ctx, err, nil)
+		no := a.broken(ctx, err, nil)
+		no.unasked = !a.reached.Load()
+		return nil, no
 	}
 	resp.Body = a.call.waited(resp.Body)
 	if !a.route.Local {
-		if queued, err := strconv.ParseFloat(resp.Header.Get(headerQueue), 64); err == nil && queued >= 0 && queued < 1e9 {
-			a.call.queue = time.Duration(queued * float64(time.Millisecond))
-		}
+		a.heard(resp.Header)
 	}
 	var no *refusal
 	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
@@ -154,6 +172,7 @@ func (a *attempt) send(ctx context.Context, k *clock, q *request, want string) (
 		no = readHopRefusal(resp, a.who())
 		// Where all are busy the client waits better than this peer does.
 		no.answered = no.reason == scheduler.Busy
+		no.unasked = !no.died
 	case resp.StatusCode != http.StatusOK:
 		no = a.engineError(resp)
 	case kind != want:

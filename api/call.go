@@ -28,6 +28,9 @@ const (
 	headerPath      = "X-Relay-Path"
 	headerHardware  = "X-Relay-Hardware"
 	headerServed    = "X-Relay-Served-Model"
+	// headerContinued is how often another replica went on with the answer: a trailer of
+	// streams, a header of whole answers, where that is not 0.
+	headerContinued = "X-Relay-Continued"
 )
 
 // statusGone stands in the log for a client that left before its answer.
@@ -35,39 +38,40 @@ const statusGone = 499
 
 // call is one request on its way through a door: what the access log will say.
 type call struct {
-	id       string
-	began    time.Time
-	method   string
-	route    string
-	from     string // hop: the peer that forwarded it
-	grant    keys.Grant
-	keyID    string
-	model    string           // as the client named it
-	served   string           // the name of the model that answers
-	path     string           // to the peer that serves
-	prompt   int              // tokens, as far as the engine has told
-	answer   int              // tokens
-	cached   int              // tokens of the prompt that were not computed anew
-	queue    time.Duration    // at the peer that serves
-	token    time.Duration    // until the first data event, or the whole answer
-	shape    shape            // how it is refused
-	grab     func(n int) bool // whether n more bytes of its answer may be held
-	hold     *buffer          // counts them
-	ticket   keys.Ticket
-	peer     string
-	hardware string
-	tries    int
-	deaths   int // engines that ended over this request
-	status   int
-	stream   bool
-	reason   string
-	cause    error
-	events   int // data events passed on
-	bytes    int64
-	routed   time.Duration // waiting for the scheduler
-	first    time.Duration // until the first byte of the answer
-	aborted  bool          // the connection must be cut, for want of another way to say that the answer is not whole
-	meter    meter         // for its account
+	id        string
+	began     time.Time
+	method    string
+	route     string
+	from      string // hop: the peer that forwarded it
+	grant     keys.Grant
+	keyID     string
+	model     string           // as the client named it
+	served    string           // the name of the model that answers
+	path      string           // to the peer that serves
+	prompt    int              // tokens, as far as the engine has told
+	answer    int              // tokens
+	cached    int              // tokens of the prompt that were not computed anew
+	queue     time.Duration    // at the peer that serves
+	token     time.Duration    // until the first data event, or the whole answer
+	shape     shape            // how it is refused
+	grab      func(n int) bool // whether n more bytes of its answer may be held
+	hold      *buffer          // counts them
+	ticket    keys.Ticket
+	peer      string
+	hardware  string
+	tries     int
+	deaths    int // engines that ended over this request
+	continued int // how often another replica went on with the answer
+	status    int
+	stream    bool
+	reason    string
+	cause     error
+	events    int // data events passed on
+	bytes     int64
+	routed    time.Duration // waiting for the scheduler
+	first     time.Duration // until the first byte of the answer
+	aborted   bool          // the connection must be cut, for want of another way to say that the answer is not whole
+	meter     meter         // for its account
 }
 
 // newCall begins one request. The client's own id is kept if it is fit to be
@@ -121,6 +125,7 @@ func (c *call) log(l *slog.Logger, kind string) {
 	add(c.path != "", slog.String("path", c.path))
 	add(c.hardware != "", slog.String("hardware", c.hardware))
 	add(c.tries > 0, slog.Int("attempts", c.tries))
+	add(c.continued > 0, slog.Int("continued", c.continued))
 	add(c.routed > 0, slog.Float64("route_ms", ms(c.routed)))
 	add(c.queue > 0, slog.Float64("queue_ms", ms(c.queue)))
 	add(c.token > 0, slog.Float64("token_ms", ms(c.token)))

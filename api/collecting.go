@@ -10,16 +10,17 @@ import (
 // collecting puts a stream together to one answer.
 type collecting struct {
 	*chat.Collector
-	blank bool
+	// hide takes from the choices what relay alone asked for; nil takes nothing.
+	hide func(choices []byte) []byte
 }
 
 func (a *collecting) event(c *chunk) ([]byte, error) {
-	if !a.blank {
+	at := c.out.get("choices")
+	if a.hide == nil || !at.found() {
 		return nil, a.Add(c.data)
 	}
 	var b []byte
-	at := c.out.get("choices")
-	b = append(append(append(b, c.data[:at.start]...), blankTop(at.of(c.data))...), c.data[at.end:]...)
+	b = append(append(append(b, c.data[:at.start]...), a.hide(at.of(c.data))...), c.data[at.end:]...)
 	return nil, a.Add(b)
 }
 

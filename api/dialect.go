@@ -3,6 +3,8 @@ package api
 import (
 	"bytes"
 	"net/http"
+
+	"relay/api/chat"
 )
 
 // dialect is what clients of one route speak. It turns a request's body into what an
@@ -47,6 +49,10 @@ type request struct {
 	// counts as 1. progress says that the client wants to see how far its prompt is.
 	answers, prompts int
 	progress         bool
+	// tracked says that an answer of this kind can be gone on with by another replica when
+	// its own is lost; completion is what the engine's chunks are of.
+	tracked    bool
+	completion chat.Kind
 	// single says that the client wants one tool call at most in each answer; the engine
 	// does not keep every model to that.
 	single bool
@@ -54,7 +60,7 @@ type request struct {
 	// One of these two is set.
 
 	// reply makes what renders the engine's events for this client; it is called once
-	// for each attempt. The engine is asked for a stream, however the client wants it.
+	// for each time that the answer is begun. The engine is asked for a stream, however the client wants it.
 	reply func(c *call, model string) reply
 	// whole renders the engine's whole answer, JSON in UTF-8, for the client. What it
 	// cannot read is an error, and the engine's fault.

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"relay/api/chat"
+	"relay/api/continuation"
 )
 
 // chatDialect is POST /v1/chat/completions: OpenAI's, and the engine's own.
@@ -41,7 +42,11 @@ func chatDialect(_ http.Header, body []byte) (*request, *refusal) {
 	case top == 0: // The engine would tell none at all.
 		q.set("top_logprobs", "1")
 	}
-	return q, q.complete(chat.OfChat, logprobs && top == 0)
+	var hide func([]byte) []byte
+	if logprobs && top == 0 {
+		hide = blankTop
+	}
+	return q, q.complete(chat.OfChat, logprobs, hide)
 }
 
 // maxAnswersAsked bounds the answers of one request: each has to wait for a slot, before
@@ -66,7 +71,7 @@ func textDialect(_ http.Header, body []byte) (*request, *refusal) {
 	if v != nil && n == 0 {
 		q.set("logprobs", "1")
 	}
-	if no := q.complete(chat.OfText, false); no != nil {
+	if no := q.complete(chat.OfText, v != nil, nil); no != nil {
 		return nil, no
 	}
 	if answers := q.prompts * max(q.answers, 1); answers > maxAnswersAsked {
@@ -79,8 +84,9 @@ func textDialect(_ http.Header, body []byte) (*request, *refusal) {
 }
 
 // complete has a completion streamed by the engine, with all that relay wants to know of
-// it, and makes its reply.
-func (q *request) complete(kind chat.Kind, blank bool) *refusal {
+// it, and makes its reply. probable says that the client wants logprobs, hide takes from
+// them what it does not want.
+func (q *request) complete(kind chat.Kind, probable bool, hide func([]byte) []byte) *refusal {
 	q.stream = string(q.value("stream")) == "true"
 	var options struct {
 		Usage bool `json:"include_usage"`
@@ -94,28 +100,36 @@ func (q *request) complete(kind chat.Kind, blank bool) *refusal {
 	q.answers, _ = whole(q.value("n"))
 	timings := string(q.value("timings_per_token")) == "true"
 	q.progress = q.stream && string(q.value("return_progress")) == "true"
-	q.streamed()
+	q.streamed(kind, probable)
+	if q.tracked && !probable {
+		hide = func(choices []byte) []byte { return continuation.Without(kind, choices) }
+	}
 	choices := q.choices()
 	if q.stream {
 		q.reply = func(c *call, model string) reply {
-			return &passing{model: encodeJSON(model), kind: kind, usage: options.Usage, timings: timings, progress: q.progress, blank: blank}
+			return &passing{model: encodeJSON(model), kind: kind, usage: options.Usage, timings: timings, progress: q.progress, hide: hide}
 		}
 		return nil
 	}
 	q.reply = func(c *call, model string) reply {
-		return &collecting{blank: blank, Collector: chat.NewCollector(chat.Options{
+		return &collecting{hide: hide, Collector: chat.NewCollector(chat.Options{
 			Kind: kind, Choices: choices, PerPrompt: q.answers, Model: model, Timings: timings, Grab: c.grab,
 		})}
 	}
 	return nil
 }
 
-// streamed has the engine stream its answer, and tell with every event what it took.
-func (q *request) streamed() {
+// streamed has the engine stream its answer, and tell with every event what it took. Of one
+// answer it tells the tokens, from which another replica can go on; where it tells how
+// probable they are, it does so anyway.
+func (q *request) streamed(kind chat.Kind, probable bool) {
 	q.set("stream", "true")
 	q.set("stream_options", `{"include_usage":true}`)
 	q.set("timings_per_token", "true")
 	q.set("return_progress", "true")
+	if q.tracked, q.completion = q.choices() == 1, kind; q.tracked && !probable {
+		q.added = append(q.added, []byte(continuation.IDs))
+	}
 }
 
 // formatJSON has an answer that must be JSON be an object, where the client does not say

@@ -20,7 +20,7 @@ func messagesDialect(_ http.Header, body []byte) (*request, *refusal) {
 	if no != nil {
 		return nil, no
 	}
-	q.streamed()
+	q.streamed(chat.OfChat, asked.Chat.TopLogprobs != nil)
 	q.stream = asked.Stream
 	id := newID()
 	q.reply = func(c *call, model string) reply {

@@ -25,7 +25,7 @@ func responsesDialect(_ http.Header, body []byte) (*request, *refusal) {
 		return nil, no
 	}
 	q.asks = "input"
-	q.streamed()
+	q.streamed(chat.OfChat, asked.Chat.TopLogprobs != nil)
 	q.stream = asked.Stream
 	id := newID()
 	q.reply = func(c *call, model string) reply {

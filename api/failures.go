@@ -11,8 +11,8 @@ import (
 )
 
 // lost is a client that no longer takes its answer.
-func (a *attempt) lost(err error) *refusal {
-	a.call.aborted = true
+func (c *call) lost(err error) *refusal {
+	c.aborted = true
 	no := refuse(scheduler.CannotContinue, "the client does not take its answer")
 	no.cause = fmt.Errorf("%w: %w", errLost, err)
 	no.retry = scheduler.RetryNever
@@ -23,31 +23,18 @@ func (a *attempt) lost(err error) *refusal {
 func (a *attempt) failed(cause error, format string, args ...any) *refusal {
 	no := refuse(scheduler.EngineFailed, format, args...)
 	no.cause = cause
-	return a.late(no)
-}
-
-// late turns a failure into the one that can be said in the middle of an
-// answer.
-func (a *attempt) late(no *refusal) *refusal {
-	if !a.delivered {
-		return no
-	}
-	why := scheduler.CannotContinue
-	if no.reason == scheduler.PeerGone {
-		why = scheduler.PeerGone
-	}
-	ended := refuse(why, "the answer broke off after %d events: %s; ask again", a.call.events, no.message)
-	ended.cause = no.cause
-	ended.retry = scheduler.RetryLater
-	return ended
+	return no
 }
 
 // broken is an answer, or the wait for one, that ended by an error.
 func (a *attempt) broken(ctx context.Context, err error, resp *http.Response) *refusal {
 	var late *deadlineError
 	var barred *scheduler.Error
+	var away leftError
 	var no *refusal
 	switch {
+	case errors.As(context.Cause(ctx), &away):
+		return a.hasLeft()
 	case errors.As(context.Cause(ctx), &late):
 		no = refuse(scheduler.Timeout, "%s took too long: %s", a.who(), late)
 	case errors.As(err, &barred): // By the scheduler, which named this replica before.
@@ -66,8 +53,7 @@ func (a *attempt) broken(ctx context.Context, err error, resp *http.Response) *r
 		no = refuse(scheduler.PeerGone, "%s went away", a.who())
 	}
 	no.cause = err
-	no.died = no.died && !a.began
-	return a.late(no)
+	return no
 }
 
 func (a *attempt) failure(why scheduler.Reason, format string, args ...any) *refusal {

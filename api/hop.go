@@ -8,15 +8,98 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
+	"relay/p2p/keys"
 	"relay/scheduler"
 )
 
-// headerQueue says, on a hop's answer, for how many milliseconds the request
-// waited at the peer that answers before it was handed to the engine or refused.
-const headerQueue = "X-Relay-Queue-Ms"
+const (
+	// headerPriority is "batch" on a forwarded request that gives way to others. Any other
+	// word says as little as none, as a key's own does: one that does not is free to say
+	// nothing.
+	headerPriority = "X-Relay-Priority"
+	// headerAnswers is how many of the engine's slots it takes, where that is more than one.
+	headerAnswers = "X-Relay-Answers"
+	// headerQueue says, on a hop's answer, for how many milliseconds the request
+	// waited at the peer that answers before it was handed to the engine or refused.
+	headerQueue = "X-Relay-Queue-Ms"
+	// headerLoad says there how busy the replica was then, this request included: slots
+	// that are taken, requests that wait, slots.
+	headerLoad = "X-Relay-Load"
+)
+
+// wants is what a request of this call wants of a replica, as far as it is queued by that.
+func (c *call) wants(q *request) scheduler.Want {
+	return scheduler.Want{Answers: q.choices(), Light: light(q.path), Key: c.keyID, Batch: c.grant.Batch}
+}
+
+// light says of a route of the engine's that it only reads or writes tokens.
+func light(path string) bool {
+	return path == pathTokenize || path == pathDetokenize || path == pathTemplate
+}
+
+// putWant puts into a forwarded request's headers what its path does not say of it.
+func putWant(h http.Header, want scheduler.Want) {
+	h.Set(headerModel, want.UID)
+	h.Set(headerKey, want.Key)
+	if want.Batch {
+		h.Set(headerPriority, string(keys.Batch))
+	}
+	if want.Answers > 1 {
+		h.Set(headerAnswers, strconv.Itoa(want.Answers))
+	}
+}
+
+// wantOf reads a forwarded request for a route of the engine's. What it does not understand
+// is as if it was not there.
+func wantOf(h http.Header, path string) scheduler.Want {
+	want := scheduler.Want{
+		UID: h.Get(headerModel), Light: light(path), Key: clip(h.Get(headerKey), 64), Batch: h.Get(headerPriority) == string(keys.Batch),
+	}
+	if n, err := strconv.Atoi(h.Get(headerAnswers)); err == nil && n > 0 {
+		want.Answers = n
+	}
+	return want
+}
+
+// busyHere says how busy this peer's replica is, where there is one.
+func busyHere(h http.Header, l scheduler.Load) {
+	if l.Slots > 0 {
+		h.Set(headerLoad, fmt.Sprintf("%d %d %d", l.Running, l.Waiting, l.Slots))
+	}
+}
+
+// loadOf reads what another peer says of that.
+func loadOf(h http.Header) (l scheduler.Load, ok bool) {
+	words := strings.Fields(clip(h.Get(headerLoad), 40))
+	if len(words) != 3 {
+		return l, false
+	}
+	for i, n := range []*int{&l.Running, &l.Waiting, &l.Slots} {
+		var err error
+		if *n, err = strconv.Atoi(words[i]); err != nil || *n < 0 || *n > maxCounted {
+			return scheduler.Load{}, false
+		}
+	}
+	if l.Slots == 0 {
+		return scheduler.Load{}, false
+	}
+	return l, true
+}
+
+// heard takes from the answer of another peer how long the request waited there, and how
+// busy its replica is.
+func (a *attempt) heard(h http.Header) {
+	if queued, err := strconv.ParseFloat(h.Get(headerQueue), 64); err == nil && queued >= 0 && queued < 1e9 {
+		a.call.queue += time.Duration(queued * float64(time.Millisecond))
+	}
+	if l, ok := loadOf(h); ok && a.route.Heard != nil {
+		a.route.Heard(l)
+	}
+}
 
 // waitedHere puts it there.
 func (c *call) waitedHere(h http.Header) {
@@ -118,10 +201,9 @@ func (d *Door) HopHandler() http.Handler {
 func (d *Door) hop(w http.ResponseWriter, r *http.Request, c *call) {
 	c.from = d.opt.HopPeer(r.Context())
 	c.peer = "" // this one
-	uid := r.Header.Get(headerModel)
-	c.keyID, c.model = clip(r.Header.Get(headerKey), 64), clip(uid, 128)
 	name, rt, ok := d.lookup(r.URL.Path)
-	c.route = name
+	want := wantOf(r.Header, name)
+	c.keyID, c.model, c.route = want.Key, clip(want.UID, 128), name
 	switch marks := r.Header.Values(headerHop); {
 	case c.from == "":
 		d.refuseHop(w, c, refuse(scheduler.NotMember, "only members of the mesh may forward requests here"))
@@ -135,7 +217,7 @@ func (d *Door) hop(w http.ResponseWriter, r *http.Request, c *call) {
 	case r.Method != rt.method:
 		d.refuseHop(w, c, refuse(scheduler.MethodNotAllowed, "%s takes %s, not %s", name, rt.method, clip(r.Method, 20)))
 		return
-	case uid == "":
+	case want.UID == "":
 		d.refuseHop(w, c, invalid("", "the forwarded request does not say which model it is for"))
 		return
 	}
@@ -162,11 +244,12 @@ func (d *Door) hop(w http.ResponseWriter, r *http.Request, c *call) {
 	s := newSign(w)
 	defer s.stop()
 	began := time.Now()
-	lease, err := d.opt.Scheduler.Serve(r.Context(), scheduler.Want{UID: uid})
+	lease, err := d.opt.Scheduler.Serve(r.Context(), want)
 	c.routed = time.Since(began)
 	if err != nil {
 		s.stop()
 		c.waitedHere(w.Header())
+		busyHere(w.Header(), lease.Load)
 		if r.Context().Err() != nil {
 			c.gone(r.Context())
 			return
@@ -195,6 +278,7 @@ func (d *Door) serveHop(w http.ResponseWriter, s *sign, r *http.Request, c *call
 	resp, err := roundTrip(lease.Client, out)
 	s.stop()
 	c.waitedHere(w.Header())
+	busyHere(w.Header(), lease.Load)
 	if err != nil {
 		if ctx.Err() != nil {
 			c.gone(ctx)

@@ -87,7 +87,7 @@ type DoorOptions struct {
 	// means 2048.
 	MaxRequests int
 	// Attempts is how many replicas a request may be tried on before its first
-	// data event, 1 to 10; 0 means 3.
+	// data event, and then again without its answer coming farther, 1 to 10; 0 means 3.
 	Attempts int
 	// Deadlines bound every wait.
 	Deadlines Deadlines
@@ -111,16 +111,17 @@ type Deadlines struct {
 	// Idle is how long a kept connection may wait for its next request;
 	// default 3 min.
 	Idle time.Duration
-	// Route is for the scheduler's answer, loading on demand included, which
-	// has its own budget; default 30 min.
+	// Route is for the scheduler's answers to a request, all together, loading on demand
+	// included, which has its own budget; default 30 min.
 	Route time.Duration
 	// FirstToken is from handing a request to a replica to the first data event
 	// of a stream: queue and prefill; default 10 min.
 	FirstToken time.Duration
 	// BetweenTokens is between two data events of a stream; default 5 min
-	// (engines hold text back while they parse a tool call).
+	// (engines hold text back while they parse a tool call). As long may it take, all in
+	// all, until another replica goes on with an answer whose own is lost.
 	BetweenTokens time.Duration
-	// Total is for the whole of one attempt; default 1 h.
+	// Total is for the whole answer, over all attempts, from the first one on; default 1 h.
 	Total time.Duration
 	// Write is for a client to take what is sent to it; default 1 min.
 	Write time.Duration

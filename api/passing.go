@@ -12,8 +12,8 @@ type passing struct {
 	model                    []byte // as JSON
 	kind                     chat.Kind
 	usage, timings, progress bool
-	// blank empties the lists of top_logprobs, which relay alone asked for.
-	blank bool
+	// hide takes from the choices what relay alone asked for; nil takes nothing.
+	hide func(choices []byte) []byte
 	// last is the latest event that told the usage.
 	last  []byte
 	began bool
@@ -60,8 +60,8 @@ func (p *passing) write(c *chunk, usage []byte) []byte {
 			switch {
 			case usage != nil:
 				v = []byte("[]")
-			case p.blank:
-				v = blankTop(v)
+			case p.hide != nil:
+				v = p.hide(v)
 			}
 		}
 		if !first {

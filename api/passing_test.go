@@ -22,7 +22,7 @@ func TestPassing(t *testing.T) {
 		{passing{timings: true}, `{"timings":{"a":1},` + chunkOf + `}`, `{"timings":{"a":1},` + chunkOf + `}`},
 		{passing{usage: true}, `{` + chunkOf + `}`, `{` + chunkOf + `,"usage":null}`},
 		{passing{progress: true}, `{` + chunkOf + `,"prompt_progress":{"total":1}}`, `{` + chunkOf + `,"prompt_progress":{"total":1}}`},
-		{passing{blank: true}, `{` + chunkOf + `}`, `{` + strings.ReplaceAll(chunkOf, `[{"token":"]"}]`, `[]`) + `}`},
+		{passing{hide: blankTop}, `{` + chunkOf + `}`, `{` + strings.ReplaceAll(chunkOf, `[{"token":"]"}]`, `[]`) + `}`},
 		{passing{kind: chat.OfText}, `{` + chunkOf + `,"id":"chatcmpl-x"}`, `{` + chunkOf + `,"id":"cmpl-x"}`},
 		{passing{kind: chat.OfText}, `{"id":"x",` + chunkOf + `}`, `{"id":"x",` + chunkOf + `}`},
 		{passing{}, `{` + chunkOf + `,"id":"chatcmpl-x"}`, `{` + chunkOf + `,"id":"chatcmpl-x"}`},
@@ -116,7 +116,10 @@ func FuzzPassing(f *testing.F) {
 		if u := counted.sum(); u.Prompt < 0 || u.Completion < 0 || u.Cached < 0 || len(counted.each) > maxAnswers {
 			t.Fatalf("%q: %+v", data, u)
 		}
-		p := &passing{model: []byte(`"m"`), usage: bits&1 != 0, timings: bits&2 != 0, blank: bits&4 != 0}
+		p := &passing{model: []byte(`"m"`), usage: bits&1 != 0, timings: bits&2 != 0}
+		if bits&4 != 0 {
+			p.hide = blankTop
+		}
 		var r reply = p
 		if bits&8 != 0 {
 			r = legacyLogprobs(func(*call, string) reply { return p }, 1)(nil, "")

@@ -31,8 +31,8 @@ type refusal struct {
 	// answered says that a living engine or peer said this, so that it is what
 	// the client is told when there is no other replica to ask soon.
 	answered bool
-	// died says that the engine ended over this request, before anything came of it.
-	died bool
+	// died says that the engine ended over this request, unasked that no engine was asked.
+	died, unasked bool
 	// last says that nobody else may give the answer: it had begun, or engines end over
 	// this request.
 	last bool

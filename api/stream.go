@@ -6,15 +6,14 @@ import (
 	"io"
 	"net/http"
 	"time"
+
+	"relay/api/continuation"
 )
 
-// passStream passes a stream on event by event.
-func (a *attempt) passStream(ctx context.Context, k *clock, resp *http.Response, ans *answer) *refusal {
-	q, c := a.request, a.call
+// passStream passes a stream on event by event. seam turns the events of a replica that goes
+// on with another one's answer; nil is one that begins it.
+func (a *attempt) passStream(ctx context.Context, k *clock, resp *http.Response, seam *continuation.Seam) *refusal {
 	events := newEventReader(resp.Body, maxEvent)
-	ans.speak(q.reply(c, a.shown))
-	c.hold.drop() // what an attempt before this one kept
-	t := tally{answers: q.answers, most: q.choices()}
 	var ev chunk
 	for {
 		next, err := events.next()
@@ -26,67 +25,125 @@ func (a *attempt) passStream(ctx context.Context, k *clock, resp *http.Response,
 			continue
 		case "null": // llama-server sends it between the answers to several prompts.
 			continue
-		case endOfStream:
-			if !a.began {
-				return a.failed(nil, "%s ended an answer before it began", a.who())
-			}
-			k.pause()
-			wrong, lost := ans.finish(t.sum())
-			switch {
-			case lost != nil:
-				return a.lost(lost)
-			case wrong != nil && heldTooMuch(wrong) != nil:
-				return a.late(heldTooMuch(wrong))
-			case wrong != nil:
-				return a.failed(wrong, "%s ended an answer before its end", a.who())
-			}
+		}
+		ev.data = next.data
+		over, no := a.passEvent(k, &ev, seam)
+		switch {
+		case no != nil:
+			return no
+		case over:
 			// What is left is the end of the body; read, it leaves the
 			// connection fit for the next request.
 			k.set("the connection ended", time.Second)
 			io.Copy(io.Discard, io.LimitReader(resp.Body, 4<<10))
 			return nil
 		}
-		ev.data = next.data
-		if err := outlineInto(&ev.out, ev.data); err != nil {
-			return a.failed(fmt.Errorf("event %d: %w", c.events+1, err), "%s sent bytes that are no event", a.who())
-		}
-		if e := ev.value("error"); len(e) > 0 && string(e) != "null" {
-			return a.late(a.engineRefusal(0, e))
-		}
-		if t.note(&ev) {
-			u := t.sum()
-			c.prompt, c.answer, c.cached = u.Prompt, u.Completion, u.Cached
-			c.ticket.Used(u.Prompt, u.Completion)
-		}
-		if ev.out.get("prompt_progress").found() {
-			if !q.progress {
-				continue
-			}
-		} else if !a.began {
-			a.began = true
+	}
+}
+
+// passEvent passes one event on. over says that it was the last.
+func (a *attempt) passEvent(k *clock, ev *chunk, seam *continuation.Seam) (over bool, no *refusal) {
+	a.away.mu.Lock()
+	defer a.away.mu.Unlock()
+	if a.away.left != nil {
+		return false, a.hasLeft()
+	}
+	if string(ev.data) == endOfStream {
+		return true, a.finish(k)
+	}
+	h, c := a.headway, a.call
+	if err := outlineInto(&ev.out, ev.data); err != nil {
+		return false, a.failed(fmt.Errorf("event %d: %w", c.events+1, err), "%s sent bytes that are no event", a.who())
+	}
+	if e := ev.value("error"); len(e) > 0 && string(e) != "null" {
+		return false, a.engineRefusal(0, e)
+	}
+	progress := ev.out.get("prompt_progress").found()
+	if !progress && !a.began {
+		a.began = true
+		if seam == nil {
 			c.token = time.Since(c.began)
 		}
-		k.pause()
-		var sent bool
-		var wrong, lost error
-		if !q.single || !ev.furtherCall() {
-			sent, wrong, lost = ans.pass(&ev)
+	}
+	if progress && (seam != nil || !h.request.progress) { // It takes nothing away of the time for the first token.
+		if seam == nil {
+			h.note(ev)
 		}
-		switch {
-		case lost != nil:
-			return a.lost(lost)
-		case wrong != nil && heldTooMuch(wrong) != nil:
-			return a.late(heldTooMuch(wrong))
-		case wrong != nil:
-			return a.failed(fmt.Errorf("event %d: %w", c.events+1, wrong), "%s sent an event that is not what was asked for", a.who())
-		case sent:
-			a.delivered = true
-			c.events++
+		return false, nil
+	}
+	k.pause()
+	if no := a.turn(k, ev, seam); no != nil {
+		return false, no
+	}
+	if a.began {
+		k.set("the next token came", a.door.opt.Deadlines.BetweenTokens)
+	} else {
+		k.set("the first token came", a.door.opt.Deadlines.FirstToken)
+	}
+	a.look()
+	return false, nil
+}
+
+// turn has the reply take in an event, or what the seam makes of it.
+func (a *attempt) turn(k *clock, ev *chunk, seam *continuation.Seam) *refusal {
+	if seam == nil {
+		return a.take(k, ev)
+	}
+	turned, err := seam.Turn(ev.data)
+	for _, data := range turned {
+		if ev.data = data; err == nil {
+			err = outlineInto(&ev.out, data)
 		}
-		if a.began {
-			k.set("the next token came", a.door.opt.Deadlines.BetweenTokens)
-		} else {
-			k.set("the first token came", a.door.opt.Deadlines.FirstToken)
+		if err != nil {
+			break
+		}
+		if no := a.take(k, ev); no != nil {
+			return no
 		}
 	}
+	if err != nil {
+		return a.failed(fmt.Errorf("event %d: %w", a.call.events+1, err), "%s sent an event that is not what was asked for", a.who())
+	}
+	return nil
+}
+
+// take has the reply take in an event.
+func (a *attempt) take(k *clock, ev *chunk) *refusal {
+	h := a.headway
+	if h.gap != nil {
+		if err := h.goneOn(a); err != nil {
+			return a.call.lost(err)
+		}
+		k.goneOn()
+	}
+	wrong, lost := h.take(ev)
+	switch {
+	case lost != nil:
+		return a.call.lost(lost)
+	case wrong != nil && heldTooMuch(wrong) != nil:
+		return heldTooMuch(wrong)
+	case wrong != nil:
+		return a.failed(fmt.Errorf("event %d: %w", a.call.events+1, wrong), "%s sent an event that is not what was asked for", a.who())
+	}
+	a.farther = a.farther || h.taken
+	return nil
+}
+
+// finish sends what the answer ends with.
+func (a *attempt) finish(k *clock) *refusal {
+	if !a.began {
+		return a.failed(nil, "%s ended an answer before it began", a.who())
+	}
+	k.pause()
+	wrong, lost := a.headway.finish()
+	switch {
+	case lost != nil:
+		return a.call.lost(lost)
+	case wrong != nil && heldTooMuch(wrong) != nil:
+		return heldTooMuch(wrong)
+	case wrong != nil:
+		return a.failed(wrong, "%s ended an answer before its end", a.who())
+	}
+	a.away.over = true
+	return nil
 }

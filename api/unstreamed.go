@@ -19,14 +19,13 @@ func (a *attempt) reckon(q *request) {
 	a.call.ticket.Used(a.call.prompt, 0)
 }
 
-// wholeOf asks the replica for an answer that is not streamed, and reads all of it.
-func (a *attempt) wholeOf(ctx context.Context, k *clock, q *request) ([]byte, *refusal) {
-	resp, no := a.send(ctx, k, q, "application/json")
+// wholeOf asks the replica for an answer that is not streamed, and reads all of it into buf.
+func (a *attempt) wholeOf(ctx context.Context, k *clock, path string, body payload, buf *buffer) ([]byte, *refusal) {
+	resp, no := a.send(ctx, k, path, body, "application/json")
 	if no != nil {
 		return nil, no
 	}
 	defer resp.Body.Close()
-	buf := a.call.hold
 	buf.drop()
 	for {
 		if len(buf.b) == cap(buf.b) && !buf.more(1) {
@@ -46,7 +45,7 @@ func (a *attempt) wholeOf(ctx context.Context, k *clock, q *request) ([]byte, *r
 }
 
 // passWhole renders an engine's whole answer and sends it.
-func (a *attempt) passWhole(q *request, body []byte, ans *answer) *refusal {
+func (a *attempt) passWhole(q *request, body []byte) *refusal {
 	c := a.call
 	var ev chunk
 	ev.data = body
@@ -70,8 +69,8 @@ func (a *attempt) passWhole(q *request, body []byte, ans *answer) *refusal {
 		}
 		return a.answer(a.failed(err, "%s sent an answer that is not what was asked for", a.who()))
 	}
-	if err := ans.whole(out); err != nil {
-		return a.lost(err)
+	if err := a.headway.ans.whole(out); err != nil {
+		return c.lost(err)
 	}
 	return nil
 }

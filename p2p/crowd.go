@@ -30,16 +30,24 @@ type requestTripper struct {
 }
 
 func (t requestTripper) RoundTrip(r *http.Request) (*http.Response, error) {
-	if !t.web.crowds.enter(t.to) {
-		return t.web.to(t.to, ProtocolCrowd).RoundTrip(r)
+	by, leave := ProtocolCrowd, func() {}
+	if t.web.crowds.enter(t.to) {
+		by, leave = ProtocolHTTP, func() { t.web.crowds.leave(t.to) }
 	}
-	leave := sync.OnceFunc(func() { t.web.crowds.leave(t.to) })
-	response, err := t.web.to(t.to, ProtocolHTTP).RoundTrip(r)
-	if err != nil {
+	from, over := t.web.n.links.use(t.to)
+	end := sync.OnceFunc(func() {
+		over()
 		leave()
+	})
+	response, err := t.web.to(t.to, by).RoundTrip(r)
+	if err != nil {
+		end()
 		return nil, err
 	}
-	response.Body = leavingBody{response.Body, leave}
+	if from != nil {
+		response.Body = heardBody{response.Body, from}
+	}
+	response.Body = leavingBody{response.Body, end}
 	return response, nil
 }
 

@@ -4,18 +4,12 @@ package p2p
 
 import (
 	"bufio"
-	"context"
 	"fmt"
-	"io"
-	"net/http"
 	"os"
 	"os/exec"
 	"runtime"
 	"slices"
-	"strconv"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -60,66 +54,6 @@ func streamer(t *testing.T, at *machine, listen string) (id peer.ID, process *os
 	return id, cmd.Process
 }
 
-// requests are those that one peer has under way at another.
-type requests struct {
-	leave   context.CancelFunc
-	all     sync.WaitGroup
-	began   atomic.Int64 // Whose answers have begun.
-	left    atomic.Int64 // That returned.
-	started int64
-}
-
-// startRequests begins so many, each with a body.
-func startRequests(t *testing.T, at *machine, to peer.ID, path string, n int, body string) *requests {
-	ctx, leave := context.WithCancel(t.Context())
-	a := &requests{leave: leave, started: int64(n)}
-	for range n {
-		a.all.Go(func() {
-			defer a.left.Add(1)
-			r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://peer"+path, strings.NewReader(body))
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			response, err := at.HTTP(to).RoundTrip(r)
-			if err != nil {
-				return
-			}
-			defer response.Body.Close()
-			one := make([]byte, 1)
-			for first := true; ; first = false {
-				if _, err := io.ReadFull(response.Body, one); err != nil {
-					return
-				}
-				if first {
-					a.began.Add(1)
-				}
-			}
-		})
-	}
-	return a
-}
-
-// count asks a peer how many requests it has under way.
-func count(at *machine, to peer.ID) (int, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
-	defer cancel()
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://peer/count", nil)
-	if err != nil {
-		return 0, err
-	}
-	response, err := at.HTTP(to).RoundTrip(r)
-	if err != nil {
-		return 0, err
-	}
-	defer response.Body.Close()
-	said, err := io.ReadAll(response.Body)
-	if err != nil {
-		return 0, err
-	}
-	return strconv.Atoi(string(said))
-}
-
 // atRest is how many goroutines there are without those of streams that are only kept for
 // the next request.
 func atRest(m *machine) int {
@@ -135,7 +69,7 @@ func atRest(m *machine) int {
 // of them than have a stream to themselves.
 func TestRequestsAtAFrozenPeer(t *testing.T) {
 	for _, listen := range []string{"/ip4/127.0.0.1/tcp/0", "/ip4/127.0.0.1/udp/0/quic-v1"} {
-		for _, frozen := range []time.Duration{2 * time.Second, 8 * time.Second} { // While it is suspect, and when it is gone.
+		for _, frozen := range []time.Duration{2 * time.Second, 6 * time.Second} { // While it is suspect, and when it is gone.
 			t.Run(fmt.Sprintf("%s for %s", strings.Split(listen, "/")[3], frozen), func(t *testing.T) {
 				attic := foundOn(t, "attic", listen)
 				den, process := streamer(t, attic, listen)
@@ -158,6 +92,8 @@ func TestRequestsAtAFrozenPeer(t *testing.T) {
 				if err := process.Signal(syscall.SIGSTOP); err != nil {
 					t.Fatal(err)
 				}
+				eventually(t, 5*time.Second, "it is quiet", func() bool { return isQuiet(attic, den) })
+				t.Logf("quiet after %s", time.Since(began).Round(time.Millisecond))
 				eventually(t, 5*time.Second, "it is suspect", func() bool { return !slices.Contains(attic.links.alive(), den) })
 				t.Logf("suspect after %s", time.Since(began).Round(time.Millisecond))
 				late := startRequests(t, attic, den, "/stream", 20, strings.Repeat("x", 1<<20))
@@ -185,6 +121,7 @@ func TestRequestsAtAFrozenPeer(t *testing.T) {
 				})
 				t.Logf("none is left there %s after it went on", time.Since(back).Round(time.Millisecond))
 				eventually(t, 10*time.Second, "nothing of them is left here", atMost(before))
+				eventually(t, 5*time.Second, "it is not quiet any more", func() bool { return !isQuiet(attic, den) })
 				attic.web.crowds.mu.Lock()
 				defer attic.web.crowds.mu.Unlock()
 				if len(attic.web.crowds.own) != 0 {

@@ -62,6 +62,8 @@ type link struct {
 	doors    []string      // TCP addresses at which it was found to listen.
 	sounded  time.Duration // When such were last looked for.
 	knocked  time.Duration // When they were last tried, to see whether it is dead.
+	active   active
+	aged     time.Duration // When it was last asked for the ages of others.
 }
 
 func newLinks(n *Node) *links {
@@ -212,21 +214,30 @@ func (l *links) watch(ctx context.Context, id peer.ID, k *link) {
 		l.n.host.ConnManager().Unprotect(id, "relay")
 		l.mu.Lock()
 		k.running = false
+		k.active.seen.Lost()
 		l.mu.Unlock()
 	}()
-	tick := time.NewTicker(liveness.ProbeEvery)
+	pace := liveness.ProbeEvery
+	tick := time.NewTicker(pace)
 	defer tick.Stop()
 	for l.isLinked(id) && l.n.isMember(id) {
 		if p.broken() {
 			p.stop()
 			p = l.newProber(ctx, id, func(rtt time.Duration) { l.answered(id, k, rtt) })
 		}
-		p.send(l.question())
+		p.send(l.question(k))
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
+			if pace == liveness.ActiveEvery {
+				l.look(id, k)
+			}
 		case <-k.probe:
+		}
+		if now := l.pace(k); now != pace {
+			pace = now
+			tick.Reset(pace)
 		}
 		if l.gone(k) { // Nothing that still hangs on this connection will end by itself.
 			_ = l.n.host.Network().ClosePeer(id)
@@ -235,6 +246,7 @@ func (l *links) watch(ctx context.Context, id peer.ID, k *link) {
 }
 
 func (l *links) answered(id peer.ID, k *link, rtt time.Duration) {
+	k.active.signs.Add(1)
 	l.mu.Lock()
 	before := k.seen.State(l.now())
 	_, ever := k.seen.Silence(l.now())
@@ -253,13 +265,16 @@ func (l *links) answered(id peer.ID, k *link, rtt time.Duration) {
 	}
 }
 
-// question is what a probe asks: of everybody's age only where it is needed.
-func (l *links) question() byte {
+// question is what a probe asks: of everybody's age only where it is needed, and no more
+// often than one that nothing is under way at is probed.
+func (l *links) question(k *link) byte {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.layoutNow().whole {
+	now := l.now()
+	if l.layoutNow().whole || k.aged > 0 && now-k.aged < liveness.ProbeEvery-liveness.ActiveEvery/2 {
 		return probeEcho
 	}
+	k.aged = now
 	return probeAges
 }
 
@@ -386,6 +401,10 @@ type Peer struct {
 	Silence time.Duration
 	// Labels are what admins have written beside it; not to be changed.
 	Labels map[string]string
+	// Quiet: requests of this peer are under way there, or were, and nothing at all has been
+	// heard of it for half a second or more, although it is not suspect yet. Requests had
+	// better be elsewhere until it is heard; nothing else follows from it.
+	Quiet bool
 	// Cordoned: no model is to be placed on it that does not run there. Draining:
 	// what runs there is to move away.
 	Cordoned, Draining bool
@@ -405,7 +424,7 @@ func (n *Node) Peers() []Peer {
 			p.Self, p.State, p.Silence = true, liveness.Alive, 0
 		} else if k := n.links.members[m.ID]; k != nil {
 			if silence, ever := k.silence(now); ever {
-				p.State, p.RTT, p.Silence = k.state(now), k.seen.RTT(), silence
+				p.State, p.RTT, p.Silence, p.Quiet = k.state(now), k.seen.RTT(), silence, k.active.seen.Quiet()
 			}
 		}
 		if conns := n.host.Network().ConnsToPeer(m.ID); len(conns) > 0 {

@@ -36,7 +36,7 @@ const (
 	// gives it up.
 	probeIdle = 10 * time.Second
 	// probesKept bounds the probes whose answers may still come.
-	probesKept = 16
+	probesKept = 64
 )
 
 // prober asks one member to answer on one kept stream. Answers are taken as

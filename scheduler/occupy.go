@@ -1,57 +1,12 @@
 package scheduler
 
 import (
-	"context"
 	"slices"
-	"sync"
 	"time"
 
+	"relay/scheduler/admission"
 	"relay/scheduler/ways"
 )
-
-// occupy takes a place on this peer's own replica, and its turn on the cores,
-// until leave is called, with the error that ended the request; process is nil
-// where no replica serves. The error is ctx's.
-func (w *worker) occupy(ctx context.Context, uid string) (process Process, leave func(error), err error) {
-	e := w.enter(uid)
-	if e == nil {
-		return nil, nil, nil
-	}
-	yield := func() {}
-	if e.cores > 0 {
-		w.mu.Lock()
-		e.queued++
-		w.mu.Unlock()
-		open, over := context.WithCancel(ctx)
-		var watch sync.WaitGroup
-		watch.Go(func() { // Until the turn has come, or there is none to wait for.
-			select {
-			case <-e.shut:
-				over()
-			case <-open.Done():
-			}
-		})
-		yield, err = w.s.cores.Enter(open, e.name, e.cores)
-		over()
-		watch.Wait()
-		w.mu.Lock()
-		e.queued--
-		shut := e.isShut()
-		w.mu.Unlock()
-		switch {
-		case shut && ctx.Err() == nil: // Another engine may serve by now.
-			if err == nil {
-				yield()
-			}
-			w.leave(e, nil)
-			return nil, nil, nil
-		case err != nil:
-			w.leave(e, nil)
-			return nil, nil, err
-		}
-	}
-	return e.process, w.leaving(e, yield), nil
-}
 
 // isShut says that nothing new is let in; worker.mu is held.
 func (e *engine) isShut() bool {
@@ -70,24 +25,6 @@ func (e *engine) close() {
 	}
 }
 
-// occupyNow is occupy for whoever does not wait for the cores; busy says that it
-// would have to.
-func (w *worker) occupyNow(uid string) (process Process, leave func(error), busy bool) {
-	e := w.enter(uid)
-	if e == nil {
-		return nil, nil, false
-	}
-	yield := func() {}
-	if e.cores > 0 {
-		var ok bool
-		if yield, ok = w.s.cores.Try(e.name, e.cores); !ok {
-			w.leave(e, nil)
-			return nil, nil, true
-		}
-	}
-	return e.process, w.leaving(e, yield), false
-}
-
 // enter counts a request on the engine that serves a model; nil where none does.
 func (w *worker) enter(uid string) *engine {
 	w.mu.Lock()
@@ -96,15 +33,18 @@ func (w *worker) enter(uid string) *engine {
 	if r == nil || r.engine == nil {
 		return nil
 	}
-	e := r.engine
-	e.inFlight++
-	e.peak = max(e.peak, e.inFlight)
+	r.engine.inFlight++
+	return r.engine
+}
+
+// computes notes how many requests an engine computes at a time; worker.mu is held.
+func (w *worker) computes(e *engine) {
+	e.peak = max(e.peak, e.queue.Running())
 	for o := range w.engines { // What two of them do at a time says little about one.
-		if o != e && o.inFlight > 0 && sharesDevice(o.way, e.way) {
+		if o != e && o.queue.Running() > 0 && sharesDevice(o.way, e.way) {
 			o.peak, e.peak = max(o.peak, 2), max(e.peak, 2)
 		}
 	}
-	return e
 }
 
 func sharesDevice(a, b ways.Way) bool {
@@ -113,20 +53,19 @@ func sharesDevice(a, b ways.Way) bool {
 	})
 }
 
-// leaving ends a request's place and turn, once.
-func (w *worker) leaving(e *engine, yield func()) func(error) {
-	var once sync.Once
-	return func(err error) {
-		once.Do(func() {
-			yield()
-			w.leave(e, err)
-		})
-	}
-}
-
-func (w *worker) leave(e *engine, err error) {
+// leave takes a request off an engine, with the slots that it has or waits for, nil where
+// it takes none.
+func (w *worker) leave(e *engine, slots *admission.Place, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.left(e, slots, err)
+}
+
+// left is leave with worker.mu held.
+func (w *worker) left(e *engine, slots *admission.Place, err error) {
+	if slots != nil {
+		e.queue.Leave(slots, w.now())
+	}
 	e.inFlight--
 	e.used = time.Now()
 	if r := w.runs[e.uid]; r != nil && err == nil {

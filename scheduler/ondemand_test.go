@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -234,19 +235,24 @@ func TestAReplicaForTheLoadThatIsUnloadedStaysAway(t *testing.T) {
 // for another one to be there.
 func press(t *testing.T, c *cluster, name string) {
 	t.Helper()
-	var routes []Route
+	ctx, over := context.WithCancel(t.Context())
+	var clients sync.WaitGroup
 	for _, p := range c.peers {
-		for slices.Contains(p.ready(name), p.name) && p.s.InFlight()[uidOf(name)] < 3 {
-			lease, err := p.s.Serve(t.Context(), Want{UID: uidOf(name)})
-			if err != nil {
-				t.Fatal(err)
-			}
-			routes = append(routes, Route{Done: lease.Done})
+		if !slices.Contains(p.ready(name), p.name) {
+			continue
+		}
+		for range 3 - p.s.InFlight()[uidOf(name)] {
+			clients.Go(func() {
+				lease, err := p.s.Serve(ctx, Want{UID: uidOf(name)})
+				if err == nil {
+					<-ctx.Done()
+					lease.Done(nil)
+				}
+			})
 		}
 	}
 	c.pass(pressedAfter + 5*time.Second)
-	for _, r := range routes {
-		r.Done(nil)
-	}
+	over()
+	clients.Wait()
 	c.pass(loadTime + time.Second)
 }

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"relay/scheduler/admission"
 	"relay/scheduler/ways"
 )
 
@@ -20,7 +21,7 @@ type engine struct {
 	process Process
 	pid     atomic.Int64 // Also while it starts; 0 before.
 	way     ways.Way
-	slots   int
+	queue   *admission.Queue
 	cores   int // That it keeps busy while it computes; 0 where a GPU does that.
 	load    time.Duration
 	ready   time.Time
@@ -50,7 +51,7 @@ type engine struct {
 
 func newEngine(l Launch) *engine {
 	return &engine{
-		uid: l.UID, name: l.instance(), nth: l.Nth, model: l.Model, way: l.Way, slots: l.Model.Slots,
+		uid: l.UID, name: l.instance(), nth: l.Nth, model: l.Model, way: l.Way, queue: admission.New(l.Model.Slots, maxQueue),
 		rest: make(chan struct{}, 1), doubt: make(chan struct{}, 1), shut: make(chan struct{}), freed: make(chan struct{}),
 	}
 }
@@ -64,7 +65,7 @@ func onCPU(way ways.Way) bool {
 
 // waiting is how many of its requests wait: for a slot, or for the cores;
 // worker.mu is held.
-func (e *engine) waiting() int { return max(e.queued, e.inFlight-e.slots, 0) }
+func (e *engine) waiting() int { return e.queue.Waiting() + e.queued }
 
 // InFlight counts the requests on each of this peer's replicas, by uid.
 func (s *Scheduler) InFlight() map[string]int {

@@ -176,7 +176,7 @@ func (w *worker) learn(ctx context.Context, r *run, e *engine) {
 	}
 	w.mu.Lock()
 	alone := e.peak <= 1
-	e.peak = e.inFlight
+	e.peak = e.queue.Running()
 	before := e.timings
 	e.timings = t
 	turns := e.turnsSince()

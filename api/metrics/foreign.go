@@ -17,7 +17,7 @@ const MostLines = 20_000
 // own are the metrics of relay's by name; beside them there are those of the Go runtime
 // and of the process.
 var own = map[string]bool{
-	"relay_audit_lost_total": true, "relay_build_info": true, "relay_http_requests_total": true, "relay_in_flight": true, "relay_link_rtt_seconds": true,
+	"relay_audit_lost_total": true, "relay_build_info": true, "relay_continuation_gap_seconds": true, "relay_continuations_total": true, "relay_http_requests_total": true, "relay_in_flight": true, "relay_link_rtt_seconds": true,
 	"relay_link_up": true, "relay_overhead_seconds": true, "relay_peers": true, "relay_queue_wait_seconds": true, "relay_replicas": true,
 	"relay_retries_total": true, "relay_tokens_total": true, "relay_tpot_seconds": true, "relay_ttft_seconds": true,
 }

@@ -62,6 +62,7 @@ type Metrics struct {
 	first, perToken, queue *prometheus.HistogramVec
 	overhead               prometheus.Histogram
 	retries                prometheus.Counter
+	continued              continuations
 
 	none, other *Model // Of requests about no model, and of models without series.
 	mu          sync.RWMutex
@@ -103,10 +104,11 @@ func New(o Options) *Metrics {
 			Name: "relay_overhead_seconds", Help: "Time of a request that was neither spent by an engine nor waiting for one or for the client.", Buckets: overheadBuckets}),
 		retries: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "relay_retries_total", Help: "Attempts at a request after its first."}),
+		continued: newContinuations(),
 	}
 	m.none = &Model{m: m, requests: map[outcome]prometheus.Counter{}} // It has no other series.
 	m.other = m.newModel(Other)
-	m.registry.MustRegister(m.requests, m.tokens, m.inFlight, m.first, m.perToken, m.queue, m.overhead, m.retries,
+	m.registry.MustRegister(m.requests, m.tokens, m.inFlight, m.first, m.perToken, m.queue, m.overhead, m.retries, m.continued.outcomes, m.continued.gap,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		buildInfo(o.Version, o.Commit))
 	if o.Lost != nil {

@@ -113,6 +113,9 @@ func TestValues(t *testing.T) {
 	m := full()
 	m.Observe(Request{Status: 404})
 	m.Observe(Request{Route: "/v1/chat/completions", Status: 404, Model: m.Unknown(), Retries: -1})
+	m.Continued("ids", time.Second)
+	m.Continued("ids", -time.Second)
+	m.BrokeOff()
 	got := shown(t, m)
 	for series, want := range map[string]float64{
 		"relay_http_requests_total{model=qwen,route=/v1/chat/completions,status=200}":  1,
@@ -127,6 +130,10 @@ func TestValues(t *testing.T) {
 		"relay_queue_wait_seconds{model=qwen}":                                         1,
 		"relay_overhead_seconds{}":                                                     3,
 		"relay_retries_total{}":                                                        1,
+		"relay_continuations_total{outcome=ids}":                                       2,
+		"relay_continuations_total{outcome=text}":                                      0,
+		"relay_continuations_total{outcome=failed}":                                    1,
+		"relay_continuation_gap_seconds{}":                                             2,
 		"relay_audit_lost_total{cause=disk}":                                           1,
 		"relay_audit_lost_total{cause=flood}":                                          2,
 		"relay_peers{state=alive}":                                                     2,

@@ -108,7 +108,7 @@ func newKeyAdd() *cobra.Command {
 	f.IntVar(&q.RequestsPerMinute, "requests-per-minute", 0, "requests within any minute")
 	f.Int64Var(&q.TokensPerDay, "tokens-per-day", 0, "tokens of prompts and answers from midnight to midnight UTC")
 	f.IntVar(&q.Concurrency, "max-concurrency", 0, "requests at once")
-	f.StringVar((*string)(&q.Priority), "priority", string(keys.Normal), "normal or batch; shown, and of no effect yet")
+	f.StringVar((*string)(&q.Priority), "priority", string(keys.Normal), "normal, or batch for work that can wait: it gives way to the rest")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		q.Name = args[0]
 		for _, flag := range []string{"requests-per-minute", "tokens-per-day", "max-concurrency"} {

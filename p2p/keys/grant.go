@@ -11,6 +11,8 @@ type Grant struct {
 	RequestsPerMinute int
 	TokensPerDay      int64
 	Concurrency       int
+	// Batch says that its requests give way to those of other keys.
+	Batch bool
 }
 
 // May says whether the key may use the model of that name.

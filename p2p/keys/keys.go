@@ -121,7 +121,7 @@ func CheckName(name string) error {
 
 // grant is what the key of that id may do.
 func (k Key) grant(id string) Grant {
-	return Grant{ID: id, Name: k.Name, Models: k.Models, RequestsPerMinute: k.RequestsPerMinute, TokensPerDay: k.TokensPerDay, Concurrency: k.Concurrency}
+	return Grant{ID: id, Name: k.Name, Models: k.Models, RequestsPerMinute: k.RequestsPerMinute, TokensPerDay: k.TokensPerDay, Concurrency: k.Concurrency, Batch: k.Priority == Batch}
 }
 
 // RecordKind registers the kind.

@@ -145,6 +145,12 @@ func TestAKeySaysWhatItMay(t *testing.T) {
 	if !g.May("a") || !g.May("b") || g.May("c") || g.May("") {
 		t.Error("it may other models than it says")
 	}
+	for priority, batch := range map[Priority]bool{"": false, Normal: false, Batch: true, "a word of a later release": false} {
+		secret, _ := put(t, table, Key{Name: "ci", Priority: priority})
+		if g, err := ring.Check(secret); err != nil || g.Batch != batch {
+			t.Errorf("priority %q: batch %v, %v", priority, g.Batch, err)
+		}
+	}
 }
 
 // TestAKeyExpires by the clock of the door that is asked, to the second.

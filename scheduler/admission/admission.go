@@ -50,7 +50,7 @@ type Queue struct {
 	slots, most int
 	taken       int
 	waiting     int
-	turns       uint64 // That were given, to tell apart what happened at one time.
+	turns       uint64 // To tell apart what happened at one time.
 	keys        map[keyOf]*key
 	running     map[*Place]bool
 	hold        time.Duration // How long a request has its slots, of late; 0 before the first has left.
@@ -69,7 +69,7 @@ type key struct {
 	queue []*Place // In order of coming; the first is next.
 }
 
-// turn is when a key got its last slot, or came.
+// turn is when a key last got slots or gave them back, or else when it came.
 type turn struct {
 	at  time.Duration
 	nth uint64
@@ -127,6 +127,7 @@ func (q *Queue) Leave(p *Place, now time.Duration) {
 		n := q.take(p.request)
 		q.taken -= n
 		k.taken -= n
+		q.turned(k, now)
 		delete(q.running, p)
 		q.learn(max(0, now-p.since))
 	}
@@ -209,12 +210,17 @@ func (q *Queue) admit(now time.Duration) {
 		n := q.take(p.request)
 		q.taken += n
 		k.taken += n
-		q.turns++
-		k.turn = turn{now, q.turns}
+		q.turned(k, now)
 		q.running[p] = true
 		p.state, p.since = runs, now
 		close(p.moved)
 	}
+}
+
+// turned notes that a key got slots or gave them back.
+func (q *Queue) turned(k *key, now time.Duration) {
+	q.turns++
+	k.turn = turn{now, q.turns}
 }
 
 // fits says whether there are slots for a request that is next. One of batch that takes all
