@@ -51,7 +51,8 @@ type kind struct {
 	cut     seam.Cut
 	streams int
 	args    []string // For the engines.
-	// same: each stream is to be the same as one that nobody disturbs.
+	// same: each stream is to be the same as one that nobody disturbs. None has a stop
+	// string then.
 	same bool
 	lab  bool
 }
@@ -90,7 +91,7 @@ func measure(ctx context.Context, k kind) (err error) {
 		*seed = uint64(time.Now().UnixNano())
 	}
 	figure.Say("%s: %d streams of %d tokens, seed %d", k.name, k.streams, tokens, *seed)
-	questions, err := m.Questions(ctx, kinds, tokens)
+	questions, err := m.Questions(ctx, kinds, tokens, !k.same)
 	if err != nil {
 		return err
 	}
