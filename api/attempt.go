@@ -95,7 +95,9 @@ func (a *attempt) run(ctx context.Context) *refusal {
 			return no
 		}
 		defer resp.Body.Close()
+		a.away.mu.Lock()
 		a.headway.begin()
+		a.away.mu.Unlock()
 		return a.passStream(ctx, k, resp, nil)
 	}
 	if q.then != nil {
@@ -146,7 +148,9 @@ func (a *attempt) send(ctx context.Context, k *clock, path string, body payload,
 	if a.route.Local {
 		out.Close = true
 	} else {
-		putWant(out.Header, a.call.wants(a.route.Model.UID, path, a.request.choices()))
+		hop := a.headway.want
+		hop.UID, hop.Light = a.route.Model.UID, light(path)
+		putWant(out.Header, hop)
 	}
 	k.set("a connection was made", limits.Dial)
 	over := a.call.waits()

@@ -60,7 +60,8 @@ type gap struct {
 
 func (d *Door) newHeadway(c *call, q *request, ans *answer, patience time.Duration) *headway {
 	h := &headway{door: d, call: c, request: q, ans: ans, shown: q.model, patience: patience, kept: buffer{held: d.held}}
-	h.want = c.wants("", q.path, q.choices())
+	h.want = c.wants(q)
+	q.begins(&h.want)
 	return h
 }
 

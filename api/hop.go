@@ -31,10 +31,14 @@ const (
 	headerLoad = "X-Relay-Load"
 )
 
-// wants is what a request of this call, for one of the engine's routes, wants of a replica,
-// as far as it is queued by that.
-func (c *call) wants(uid, path string, answers int) scheduler.Want {
-	return scheduler.Want{UID: uid, Answers: answers, Light: light(path), Key: c.keyID, Batch: c.grant.Batch}
+// wants is what a request of this call wants of a replica, as far as it is queued by that.
+func (c *call) wants(q *request) scheduler.Want {
+	return scheduler.Want{Answers: q.choices(), Light: light(q.path), Key: c.keyID, Batch: c.grant.Batch}
+}
+
+// light says of a route of the engine's that it only reads or writes tokens.
+func light(path string) bool {
+	return path == pathTokenize || path == pathDetokenize || path == pathTemplate
 }
 
 // putWant puts into a forwarded request's headers what its path does not say of it.
