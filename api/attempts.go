@@ -28,6 +28,7 @@ func (d *Door) attempts(ctx context.Context, m scheduler.ServedModel, h *headway
 	c := h.call
 	h.want.UID, h.want.Tried = m.UID, nil
 	h.fruitless, h.unasked, h.asked = 0, 0, nil
+	h.kept.drop()
 	var last *refusal // why the attempt before this one failed
 	for {
 		a := &attempt{door: d, call: c, headway: h, request: h.request, shown: h.shown}
