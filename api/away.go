@@ -25,6 +25,8 @@ const lookAgain = time.Second
 // leftError is why an attempt ends whose replica was left.
 type leftError struct{ error }
 
+func (e leftError) Unwrap() error { return e.error }
+
 // watch leaves the replica when its route says so. over must be called at the attempt's end.
 func (a *attempt) watch(cancel context.CancelCauseFunc) (over func()) {
 	if a.route.Away == nil {
