@@ -148,7 +148,9 @@ func (a *attempt) send(ctx context.Context, k *clock, path string, body payload,
 	if a.route.Local {
 		out.Close = true
 	} else {
-		putWant(out.Header, a.call.wants(a.request, a.route.Model.UID))
+		hop := a.headway.want
+		hop.UID, hop.Light = a.route.Model.UID, light(path)
+		putWant(out.Header, hop)
 	}
 	k.set("a connection was made", limits.Dial)
 	over := a.call.waits()

@@ -80,7 +80,9 @@ func (a *attempt) mayLeave() bool {
 			return true
 		}
 	}
-	return h.fruitless+1 < a.door.opt.Attempts
+	// From one that is gone nothing comes any more; by others the request is not to be led
+	// about for ever.
+	return scheduler.ReasonOf(context.Cause(a.route.Away)) == scheduler.PeerGone || h.left+1 < a.door.opt.Attempts
 }
 
 // hasLeft is the end of an attempt whose replica was left.

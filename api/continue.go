@@ -40,9 +40,10 @@ type headway struct {
 	asked []byte
 	kept  buffer
 
-	// fruitless are the attempts since the answer last came farther, unasked those of them
-	// that reached no engine, deaths those over which an engine ended.
-	fruitless, unasked, deaths int
+	// Since the answer last came farther: fruitless are the attempts that an engine failed,
+	// idle those that no engine failed, left those of them whose replica was left; deaths
+	// are those over which an engine ended.
+	fruitless, idle, left, deaths int
 	// last is when a part of the answer was taken in last; gap is what is known of the
 	// time since, while nobody goes on with it.
 	last time.Time
@@ -61,7 +62,7 @@ type gap struct {
 
 func (d *Door) newHeadway(c *call, q *request, ans *answer, patience time.Duration) *headway {
 	h := &headway{door: d, call: c, request: q, ans: ans, shown: q.model, patience: patience, kept: buffer{held: d.held}, tracked: buffer{held: d.held}}
-	h.want = c.wants(q, "")
+	h.want = c.wants(q)
 	q.begins(&h.want)
 	return h
 }

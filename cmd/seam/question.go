@@ -97,15 +97,11 @@ func (m *Mesh) Questions(ctx context.Context, n, tokens int) ([]Question, error)
 // stopping gives a question a stop string of a few tokens, that comes after nine tenths
 // of the answer and nowhere before.
 func (m *Mesh) stopping(ctx context.Context, q Question) (Question, error) {
-	e, err := m.bare()
+	prompt, err := m.bare.prompt(ctx, q, "")
 	if err != nil {
 		return q, err
 	}
-	prompt, err := e.prompt(ctx, q)
-	if err != nil {
-		return q, err
-	}
-	whole, err := m.whole(ctx, e, q, prompt)
+	whole, err := m.whole(ctx, q, prompt)
 	if err != nil {
 		return q, err
 	}
