@@ -152,12 +152,12 @@ func (m *model) returned(known []*replica, all []candidate, now time.Time) {
 }
 
 // busy reckons how many requests each replica has. What it said is as good as it is new;
-// what is old is taken for what all have in the mean, and more or less by chance, so that
-// not every entrance sends everything where there was room once.
+// what is old is taken for what all have in the mean, more or less by chance, so that not
+// every entrance sends everything where there was room once.
 func (m *model) busy(known []*replica, all []candidate, now time.Time, chance uint64) {
 	mean, n := 0.0, 0.0
 	for i, k := range known {
-		if all[i].there() && !all[i].Local && !k.heard.IsZero() {
+		if all[i].there() && !all[i].Local {
 			mean, n = mean+k.others*k.fresh(now), n+1
 		}
 	}
