@@ -33,11 +33,13 @@ func (d *Door) attempts(ctx context.Context, m scheduler.ServedModel, h *headway
 		a := &attempt{door: d, call: c, headway: h, request: h.request, shown: h.shown}
 		if h.gap != nil {
 			plan, why := h.plan()
-			if plan == nil {
+			switch {
+			case plan == nil && h.seen:
 				return h.brokeOff(h.gap.why, why)
-			}
-			if chunks := plan.Ending(); chunks != nil {
-				return h.close(chunks)
+			case plan == nil:
+				h.gap = nil // It is begun anew.
+			case plan.Ending() != nil:
+				return h.close(plan.Ending())
 			}
 			a.plan = plan
 		}
@@ -45,8 +47,10 @@ func (d *Door) attempts(ctx context.Context, m scheduler.ServedModel, h *headway
 		if err != nil {
 			no := d.notServed(err, m, c)
 			switch {
-			case h.gap != nil:
+			case h.gap != nil && h.seen:
 				return h.brokeOff(h.gap.why, no.message)
+			case h.gap != nil: // Its loss says more than that nobody made it good.
+				no = h.gap.why
 			case last != nil && last.answered:
 				// A living replica said no, and there is no other to ask: its
 				// words say more than that there is none.

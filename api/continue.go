@@ -60,7 +60,8 @@ type gap struct {
 
 func (d *Door) newHeadway(c *call, q *request, ans *answer, patience time.Duration) *headway {
 	h := &headway{door: d, call: c, request: q, ans: ans, shown: q.model, patience: patience, kept: buffer{held: d.held}}
-	h.want = scheduler.Want{Answers: q.choices(), Light: light(q.path), Key: c.keyID}
+	h.want = c.wants(q)
+	q.begins(&h.want)
 	return h
 }
 

@@ -372,6 +372,8 @@ type received struct {
 	header http.Header
 	body   string
 	err    error
+	// trailer is what came behind the body.
+	trailer http.Header
 }
 
 func (r received) String() string {
@@ -408,7 +410,7 @@ func sendCtx(ctx context.Context, t *testing.T, method, url, body string, header
 	}
 	defer resp.Body.Close()
 	b, err := io.ReadAll(resp.Body)
-	return received{resp.StatusCode, resp.Header, string(b), err}
+	return received{resp.StatusCode, resp.Header, string(b), err, resp.Trailer}
 }
 
 const chatRest = `,"messages":[{"role":"user","content":"hello"}],"max_tokens":12,"temperature":0,"ignore_eos":true`

@@ -68,7 +68,7 @@ func New(o Options) (*Scheduler, error) {
 	s := &Scheduler{
 		Options: o, self: o.Mesh.Self().String(), log: o.Log, started: time.Now(),
 		changed: make(chan struct{}), kick: make(chan struct{}, 1), ready: make(chan struct{}), ended: make(chan struct{}),
-		decisions: newDecisions(), routes: routing.New(), cuts: newCuts(), aways: newAways(),
+		decisions: newDecisions(), routes: routing.New(), cuts: newCuts(), aways: newAways(o.Log),
 		pulls: newPulls(), diskFull: make(chan struct{}, 1),
 	}
 	if o.CoresLent == 0 {

@@ -186,11 +186,12 @@ func (p *Plan) withoutEcho() {
 	p.reasoning = strings.TrimPrefix(p.reasoning, own.reasoning)
 }
 
-// hidden says that some of the tokens made no text: there are more than it has bytes.
+// hidden says that some of the tokens made no text: they are known to be another, or there
+// are more of them than it has bytes.
 func (p *Plan) hidden() bool {
 	from := p.from
 	for _, r := range p.tokens.runs {
-		if r.byText && r.count > r.text-from {
+		if r.byText && (r.odd || r.hole && r.count > r.text-from) {
 			return true
 		}
 		from = r.text

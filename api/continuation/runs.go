@@ -28,10 +28,10 @@ type run struct {
 	// ids and text are where it ends among the ids, and in bytes of the answer's text.
 	ids, text int
 	// byText: the run has no ids, but count tokens, the last of which was lastID; -1 is not
-	// known.
-	byText bool
-	count  int
-	lastID int32
+	// known. hole: not all of them were told; odd: they were, and are another text.
+	byText, hole, odd bool
+	count             int
+	lastID            int32
 }
 
 // runSize is what a run takes, in bytes.
@@ -50,8 +50,10 @@ type openRun struct {
 	// told is how many of count had come when text came last.
 	told   int
 	lastID int32
-	// unclear says that ids are missing, or that the text is another than the bytes.
-	unclear bool
+	// hole says that ids are missing, odd that bytes were told that are not of the text;
+	// unclear that the text does not follow from the ids: for one of these reasons, or as
+	// there is more of it.
+	hole, odd, unclear bool
 	// ahead are bytes that were told and not delivered.
 	ahead []byte
 }
@@ -68,7 +70,7 @@ func (t *tokens) add(p *Piece, fresh, end int, grab func(int) bool) error {
 	o := &t.open
 	o.count += fresh
 	if fresh != len(p.ids) || p.unknown || len(o.ahead)+len(p.bytes) > maxAhead {
-		o.unclear = true
+		o.hole, o.unclear = true, true
 	}
 	if n := len(p.ids); n > 0 {
 		o.lastID = p.ids[n-1]
@@ -96,7 +98,7 @@ func (t *tokens) add(p *Piece, fresh, end int, grab func(int) bool) error {
 	case sameText(o.ahead, text):
 		o.ahead = o.ahead[:0]
 	default:
-		o.unclear = true
+		o.unclear, o.odd = true, !bytes.HasSuffix(text, o.ahead)
 	}
 	switch {
 	case !o.unclear && len(o.ahead) > 0:
@@ -124,7 +126,12 @@ func (t *tokens) add(p *Piece, fresh, end int, grab func(int) bool) error {
 // closeByText ends the open run, up to end, as one that is known by its text.
 func (t *tokens) closeByText(end int, grab func(int) bool) error {
 	t.ids = t.ids[:len(t.ids)-t.open.ids]
-	return t.push(run{ids: len(t.ids), text: end, byText: true, count: t.open.told, lastID: t.open.lastID}, grab)
+	return t.push(t.open.run(len(t.ids), end), grab)
+}
+
+// run is an open one as one that is known by its text.
+func (o *openRun) run(ids, text int) run {
+	return run{ids: ids, text: text, byText: true, hole: o.hole, odd: o.odd, count: o.told, lastID: o.lastID}
 }
 
 func (t *tokens) push(r run, grab func(int) bool) (err error) {
@@ -150,7 +157,7 @@ func (t *tokens) cut(end int) tokens {
 	}
 	c := tokens{ids: t.ids[:len(t.ids)-t.open.ids], runs: slices.Clone(t.runs), last: t.last}
 	if end > t.end() {
-		r := run{ids: len(c.ids), text: end, byText: true, count: t.open.told, lastID: t.open.lastID}
+		r := t.open.run(len(c.ids), end)
 		if t.open.told < t.open.count {
 			r.lastID = -1
 		}

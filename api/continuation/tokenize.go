@@ -52,7 +52,8 @@ type piece struct {
 
 // joined are the ids of all runs, with those of the engine's answer for the runs that are
 // known by their text. ok is false where the tokens are not exactly of the text, or, in a
-// chat, fewer than there were: then some were hidden in what the engine made of them.
+// chat, may be others than there were: then some may have been hidden, and mean something to
+// what reads the rest.
 func (p *Plan) joined(answer []byte) (ids []int32, ok bool) {
 	pieces, ok := readPieces(answer)
 	if !ok {
@@ -69,16 +70,20 @@ func (p *Plan) joined(answer []byte) (ids []int32, ok bool) {
 		}
 		i++
 		var best []int32
+		same := false
 		for _, anchor := range anchors {
 			var found []int32
 			if found, pieces, ok = behind(pieces, anchor, text); !ok {
 				return false
 			}
-			if best == nil || found != nil && len(found) == r.count && found[len(found)-1] == r.lastID {
+			if found == nil || same {
+				continue
+			}
+			if same = len(found) == r.count && found[len(found)-1] == r.lastID; same || best == nil {
 				best = found
 			}
 		}
-		ok = (best != nil || text == "") && (p.t.kind == chat.OfText || len(best) >= r.count)
+		ok = (best != nil || text == "") && (same || !r.hole || p.t.kind == chat.OfText)
 		ids = append(ids, best...)
 		return ok
 	})

@@ -51,10 +51,11 @@ type Mesh struct {
 	ids     map[string]string // Of the peers, by name.
 	names   map[string]string // And the other way round.
 	client  *http.Client
-	wholes  map[string]chain // By question: what an engine says that nobody disturbs.
+	bare    *bare            // The engine that is asked without relay.
+	wholes  map[string]chain // By question: what it says that nobody disturbs.
 }
 
-// New puts the peers up, and returns when all of them serve. End takes them down.
+// New puts the peers up, and returns when all of them serve. End is to be called then.
 func New(ctx context.Context, o Options) (m *Mesh, err error) {
 	so := stage.Options{Binary: o.Binary, Env: func(string) []string { return []string{"RELAY_API_KEY=" + key} }}
 	if o.Lab != nil {
@@ -97,7 +98,17 @@ func New(ctx context.Context, o Options) (m *Mesh, err error) {
 	if err := m.meet(ctx); err != nil {
 		return nil, err
 	}
-	return m, m.load(ctx, o)
+	if err := m.load(ctx, o); err != nil {
+		return nil, err
+	}
+	m.bare, err = m.startBare(ctx)
+	return m, err
+}
+
+// End takes everything down.
+func (m *Mesh) End() error {
+	m.bare.stop()
+	return m.Stage.End()
 }
 
 // up starts a peer that serves. One thread is enough for a small model, and leaves the

@@ -48,6 +48,8 @@ type Tally struct {
 	// Prefills are what the same prefill and one step take an engine that is asked
 	// directly, and Steps one step.
 	Prefills, Steps []float64
+	// Longest is the longest time between two pieces of each stream, in seconds.
+	Longest []float64
 }
 
 // mostMissed bounds the streams that may have ended before they were cut, for each one
@@ -71,7 +73,7 @@ func (m *Mesh) Run(ctx context.Context, p Plan) (t Tally, err error) {
 		}
 		v, err := m.Judge(ctx, s)
 		if err != nil {
-			t.Failed = append(t.Failed, fmt.Errorf("%s after %d of %+v, request %s: %w", p.Cut.Name, after, q, s.Request, err))
+			t.Failed = append(t.Failed, fmt.Errorf("%s after %d of %+v, request %s, seams %+v: %w", p.Cut.Name, after, q, s.Request, s.Seams, err))
 			t.Cut++
 			p.Say("%v", t.Failed[len(t.Failed)-1])
 			continue
@@ -105,6 +107,7 @@ func (t *Tally) take(s Stream, v Verdict, told []logged) {
 		t.Noticed = append(t.Noticed, told[i].noticed.Seconds())
 		t.Resumed = append(t.Resumed, max(0, seam.Gap-told[i].noticed).Seconds())
 	}
+	t.Longest = append(t.Longest, s.Longest.Seconds())
 	t.Prefills, t.Steps = append(t.Prefills, v.Prefill.Seconds()), append(t.Steps, v.Step.Seconds())
 }
 

@@ -147,7 +147,7 @@ const streamPatience = 2 * time.Minute
 // constant is what all events of a stream have in common, and what comes once.
 type constant struct {
 	id, model, print        string
-	created                 int64
+	first, created          int64
 	roles, finishes, usages int
 }
 
@@ -192,10 +192,10 @@ func (s *Stream) event(data []byte, kept *constant) (bool, error) {
 		return false, fmt.Errorf("after %d pieces: %s: %s", len(s.pieces), is.Error.Code, is.Error.Message)
 	}
 	if kept.id == "" {
-		kept.id, kept.model, kept.print = is.ID, is.Model, is.Print
+		kept.id, kept.model, kept.print, kept.first = is.ID, is.Model, is.Print, is.Created
 	}
-	// The engine's own time goes on from event to event.
-	if is.ID != kept.id || is.Model != kept.model || is.Print != kept.print || is.Created < kept.created {
+	// An engine's time goes on from event to event; what is gone on with has the first one.
+	if is.ID != kept.id || is.Model != kept.model || is.Print != kept.print || is.Created < kept.created && is.Created != kept.first {
 		return false, fmt.Errorf("after %d pieces the stream is another one, not %+v: %s", len(s.pieces), *kept, data)
 	}
 	kept.created = is.Created

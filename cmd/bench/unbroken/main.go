@@ -51,7 +51,8 @@ type kind struct {
 	cut     seam.Cut
 	streams int
 	args    []string // For the engines.
-	// same: each stream is to be the same as one that nobody disturbs.
+	// same: each stream is to be the same as one that nobody disturbs. None has a stop
+	// string then.
 	same bool
 	lab  bool
 }
@@ -90,7 +91,7 @@ func measure(ctx context.Context, k kind) (err error) {
 		*seed = uint64(time.Now().UnixNano())
 	}
 	figure.Say("%s: %d streams of %d tokens, seed %d", k.name, k.streams, tokens, *seed)
-	questions, err := m.Questions(ctx, kinds, tokens)
+	questions, err := m.Questions(ctx, kinds, tokens, !k.same)
 	if err != nil {
 		return err
 	}
@@ -114,6 +115,10 @@ func show(k kind, t seam.Tally) error {
 			figure.Value("gap_p99_s_"+k.name+of.name, figure.Rank(of.list, 0.99), "s")
 		}
 		figure.Value("engine_prefill_p50_s_"+k.name, figure.Median(t.Prefills), "s")
+		if k.name == "drained" {
+			over := worst(t)
+			figure.Ratio("longest_gap_drained", t.Longest[over], t.Prefills[over]+t.Steps[over], "s")
+		}
 		figure.Ratio("same_"+k.name, float64(t.Same), float64(t.Cut), "streams")
 		figure.Say("%s: at %.0f %.0f %.0f %.0f %.0f tokens (least, quarters, most); %d continued from text", k.name,
 			figure.Rank(t.At, 0), figure.Rank(t.At, 0.25), figure.Median(t.At), figure.Rank(t.At, 0.75), figure.Rank(t.At, 1), t.ByText)
@@ -125,4 +130,16 @@ func show(k kind, t seam.Tally) error {
 		return fmt.Errorf("%d of %d streams are not the same as undisturbed ones", t.Cut-t.Same, t.Cut)
 	}
 	return nil
+}
+
+// worst is the stream whose longest gap is the most of what the same prefill and two
+// steps take an engine that is asked directly.
+func worst(t seam.Tally) (at int) {
+	over := func(i int) float64 { return t.Longest[i] / (t.Prefills[i] + t.Steps[i]) }
+	for i := range t.Longest {
+		if over(i) > over(at) {
+			at = i
+		}
+	}
+	return at
 }
