@@ -162,7 +162,7 @@ var decisions = []struct {
 		return set(t, 3).change(0, func(r *routing.Replica) { r.RTT = 200 * time.Millisecond }).change(1, func(r *routing.Replica) { r.Relayed = true })
 	}, routing.Want{Tokens: 500}},
 	{"others keep it busy, as it said", func(t *testing.T) *scene { return set(t, 2).heard(0, 2, 3) }, routing.Want{Tokens: 500}},
-	{"others kept it busy, long ago", func(t *testing.T) *scene { return set(t, 2).heard(0, 2, 3).heard(1, 0, 0).later(20 * time.Second) }, routing.Want{Tokens: 500}},
+	{"others kept it busy, long ago", func(t *testing.T) *scene { return set(t, 2).heard(0, 2, 3).heard(1, 0, 0).later(2 * time.Minute) }, routing.Want{Tokens: 500}},
 	{"it has no slot for several answers", func(t *testing.T) *scene {
 		s := set(t, 2)
 		s.send(0, 1)
