@@ -8,7 +8,6 @@ import (
 	"net/http/httptrace"
 	"net/textproto"
 	"sync/atomic"
-	"time"
 
 	"relay/api/continuation"
 	"relay/scheduler"
@@ -96,7 +95,9 @@ func (a *attempt) run(ctx context.Context) *refusal {
 			return no
 		}
 		defer resp.Body.Close()
+		a.away.mu.Lock()
 		a.headway.begin()
+		a.away.mu.Unlock()
 		return a.passStream(ctx, k, resp, nil)
 	}
 	if q.then != nil {
@@ -147,7 +148,9 @@ func (a *attempt) send(ctx context.Context, k *clock, path string, body payload,
 	if a.route.Local {
 		out.Close = true
 	} else {
-		putWant(out.Header, a.call.wants(q, a.route.Model.UID))
+		hop := a.headway.want
+		hop.UID, hop.Light = a.route.Model.UID, light(path)
+		putWant(out.Header, hop)
 	}
 	k.set("a connection was made", limits.Dial)
 	over := a.call.waits()
@@ -155,7 +158,8 @@ func (a *attempt) send(ctx context.Context, k *clock, path string, body payload,
 	over()
 	if err != nil {
 		no := a.broken(ctx, err, nil)
-		no.unasked = !a.reached.Load()
+		var left leftError
+		no.unasked = !a.reached.Load() && !errors.As(no.cause, &left)
 		return nil, no
 	}
 	resp.Body = a.call.waited(resp.Body)

@@ -17,9 +17,9 @@ const (
 	maxDeaths = 1
 	// maxDeathsInAll is the same of engines that had begun to answer.
 	maxDeathsInAll = 8
-	// unaskedPerAttempt is how many replicas may turn out not to be reached, or to take
-	// nothing now, for each further attempt: nothing of the request's is used up by those.
-	unaskedPerAttempt = 3
+	// idlePerAttempt is how many attempts may fail for each further one without an engine's
+	// fault: peers may not be reached, go away, or take nothing now.
+	idlePerAttempt = 10
 )
 
 // attempts asks one model's replicas in turn, until one has given the whole answer, or what
@@ -27,17 +27,20 @@ const (
 func (d *Door) attempts(ctx context.Context, m scheduler.ServedModel, h *headway) *refusal {
 	c := h.call
 	h.want.UID, h.want.Tried = m.UID, nil
-	h.fruitless, h.unasked, h.asked = 0, 0, nil
+	h.fruitless, h.idle, h.left, h.asked = 0, 0, 0, nil
+	h.kept.drop()
 	var last *refusal // why the attempt before this one failed
 	for {
 		a := &attempt{door: d, call: c, headway: h, request: h.request, shown: h.shown}
 		if h.gap != nil {
 			plan, why := h.plan()
-			if plan == nil {
+			switch {
+			case plan == nil && h.seen:
 				return h.brokeOff(h.gap.why, why)
-			}
-			if chunks := plan.Ending(); chunks != nil {
-				return h.close(chunks)
+			case plan == nil:
+				h.gap = nil // It is begun anew.
+			case plan.Ending() != nil:
+				return h.close(plan.Ending())
 			}
 			a.plan = plan
 		}
@@ -45,8 +48,10 @@ func (d *Door) attempts(ctx context.Context, m scheduler.ServedModel, h *headway
 		if err != nil {
 			no := d.notServed(err, m, c)
 			switch {
-			case h.gap != nil:
+			case h.gap != nil && h.seen:
 				return h.brokeOff(h.gap.why, no.message)
+			case h.gap != nil: // Its loss says more than that nobody made it good.
+				no = h.gap.why
 			case last != nil && last.answered:
 				// A living replica said no, and there is no other to ask: its
 				// words say more than that there is none.
@@ -84,11 +89,14 @@ func (h *headway) failed(ctx context.Context, a *attempt, no *refusal) *refusal 
 			goesOn = false // It is begun anew.
 		}
 	}
-	if a.farther && goesOn {
-		h.fruitless, h.unasked, h.deaths = 0, 0, 0
-	} else if no.unasked {
-		h.unasked++
-	} else {
+	switch {
+	case a.farther && goesOn:
+		h.fruitless, h.idle, h.left, h.deaths = 0, 0, 0, 0
+	case a.away.left != nil:
+		h.idle, h.left = h.idle+1, h.left+1
+	case no.unasked, no.reason == scheduler.PeerGone:
+		h.idle++
+	default:
 		h.fruitless++
 	}
 	if no.died {
@@ -104,7 +112,7 @@ func (h *headway) failed(ctx context.Context, a *attempt, no *refusal) *refusal 
 		end = noMoreDeaths(c.deaths, no)
 	case ctx.Err() != nil: // The time for all attempts is over.
 		end = no
-	case no.verdict().retry != scheduler.RetryElsewhere || h.fruitless >= most || h.unasked > unaskedPerAttempt*(most-1):
+	case no.verdict().retry != scheduler.RetryElsewhere || h.fruitless >= most || h.idle > idlePerAttempt*(most-1):
 		end = no
 	}
 	switch {

@@ -32,7 +32,10 @@ func (a *attempt) goOn(ctx context.Context, k *clock) *refusal {
 		return no
 	}
 	defer resp.Body.Close()
-	return a.passStream(ctx, k, resp, a.plan.Seam())
+	a.away.mu.Lock()
+	seam := a.plan.Seam()
+	a.away.mu.Unlock()
+	return a.passStream(ctx, k, resp, seam)
 }
 
 // prepare asks the replica for what the plan wants to know first.
@@ -54,6 +57,8 @@ func (a *attempt) prepare(ctx context.Context, k *clock, path string, body paylo
 
 // cannotGoOn is an answer that an engine refuses to go on with: others would do the same.
 func (a *attempt) cannotGoOn(no *refusal) *refusal {
+	a.away.mu.Lock()
+	defer a.away.mu.Unlock()
 	a.headway.stuck = no.message
 	return a.failure(scheduler.EngineFailed, "%s would not go on with the answer", a.who())
 }

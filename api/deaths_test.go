@@ -86,12 +86,12 @@ func TestEnginesThatEndedBefore(t *testing.T) {
 	}
 	reset := &net.OpError{Op: "read", Net: "unix", Err: errors.New("connection reset by peer")}
 	for _, c := range []struct {
-		err           error
-		began, counts bool
-	}{{reset, false, true}, {reset, true, false}, {&net.OpError{Op: "dial", Err: errors.New("no")}, false, false}} {
-		a := &attempt{route: scheduler.Route{Local: true}, call: &call{}, request: &request{}, began: c.began}
+		err    error
+		counts bool
+	}{{reset, true}, {&net.OpError{Op: "dial", Err: errors.New("no")}, false}} {
+		a := &attempt{route: scheduler.Route{Local: true}, call: &call{}, request: &request{}}
 		if no := a.broken(context.Background(), c.err, nil); no.died != c.counts || no.reason != scheduler.EngineFailed {
-			t.Errorf("%v, begun %v: %+v", c.err, c.began, no)
+			t.Errorf("%v: %+v", c.err, no)
 		}
 	}
 }

@@ -164,12 +164,3 @@ func forwarded(path string) bool {
 	}
 	return false
 }
-
-// light says of a route of the engine's that it computes nothing in a slot.
-func light(path string) bool {
-	switch path {
-	case pathTokenize, pathDetokenize, pathTemplate:
-		return true
-	}
-	return false
-}

@@ -32,8 +32,8 @@ const (
 )
 
 // wants is what a request of this call wants of a replica, as far as it is queued by that.
-func (c *call) wants(q *request, uid string) scheduler.Want {
-	return scheduler.Want{UID: uid, Answers: q.choices(), Light: light(q.path), Key: c.keyID, Batch: c.grant.Batch}
+func (c *call) wants(q *request) scheduler.Want {
+	return scheduler.Want{Answers: q.choices(), Light: light(q.path), Key: c.keyID, Batch: c.grant.Batch}
 }
 
 // light says of a route of the engine's that it only reads or writes tokens.
@@ -84,7 +84,10 @@ func loadOf(h http.Header) (l scheduler.Load, ok bool) {
 			return scheduler.Load{}, false
 		}
 	}
-	return l, l.Slots > 0
+	if l.Slots == 0 {
+		return scheduler.Load{}, false
+	}
+	return l, true
 }
 
 // heard takes from the answer of another peer how long the request waited there, and how

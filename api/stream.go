@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"time"
 
-	"relay/api/chat"
 	"relay/api/continuation"
 )
 
@@ -53,11 +52,8 @@ func (a *attempt) passEvent(k *clock, ev *chunk, seam *continuation.Seam) (over 
 		return true, a.finish(k)
 	}
 	h, c := a.headway, a.call
-	wrong := func(err error) (bool, *refusal) {
-		return false, a.failed(fmt.Errorf("event %d: %w", c.events+1, err), "%s sent bytes that are no event", a.who())
-	}
 	if err := outlineInto(&ev.out, ev.data); err != nil {
-		return wrong(err)
+		return false, a.failed(fmt.Errorf("event %d: %w", c.events+1, err), "%s sent bytes that are no event", a.who())
 	}
 	if e := ev.value("error"); len(e) > 0 && string(e) != "null" {
 		return false, a.engineRefusal(0, e)
@@ -69,27 +65,15 @@ func (a *attempt) passEvent(k *clock, ev *chunk, seam *continuation.Seam) (over 
 			c.token = time.Since(c.began)
 		}
 	}
+	if progress && (seam != nil || !h.request.progress) { // It takes nothing away of the time for the first token.
+		if seam == nil {
+			h.note(ev)
+		}
+		return false, nil
+	}
 	k.pause()
-	switch {
-	case seam != nil:
-		turned, err := seam.Turn(ev.data)
-		if err != nil {
-			return wrong(err)
-		}
-		for _, data := range turned {
-			if ev.data = data; outlineInto(&ev.out, data) != nil {
-				return wrong(chat.ErrChunk)
-			}
-			if no := a.take(k, ev); no != nil {
-				return false, no
-			}
-		}
-	case progress && !h.request.progress:
-		h.note(ev)
-	default:
-		if no := a.take(k, ev); no != nil {
-			return false, no
-		}
+	if no := a.turn(k, ev, seam); no != nil {
+		return false, no
 	}
 	if a.began {
 		k.set("the next token came", a.door.opt.Deadlines.BetweenTokens)
@@ -98,6 +82,29 @@ func (a *attempt) passEvent(k *clock, ev *chunk, seam *continuation.Seam) (over 
 	}
 	a.look()
 	return false, nil
+}
+
+// turn has the reply take in an event, or what the seam makes of it.
+func (a *attempt) turn(k *clock, ev *chunk, seam *continuation.Seam) *refusal {
+	if seam == nil {
+		return a.take(k, ev)
+	}
+	turned, err := seam.Turn(ev.data)
+	for _, data := range turned {
+		if ev.data = data; err == nil {
+			err = outlineInto(&ev.out, data)
+		}
+		if err != nil {
+			break
+		}
+		if no := a.take(k, ev); no != nil {
+			return no
+		}
+	}
+	if err != nil {
+		return a.failed(fmt.Errorf("event %d: %w", a.call.events+1, err), "%s sent an event that is not what was asked for", a.who())
+	}
+	return nil
 }
 
 // take has the reply take in an event.

@@ -214,6 +214,7 @@ func (l *links) watch(ctx context.Context, id peer.ID, k *link) {
 		l.n.host.ConnManager().Unprotect(id, "relay")
 		l.mu.Lock()
 		k.running = false
+		k.active.seen.Lost()
 		l.mu.Unlock()
 	}()
 	pace := liveness.ProbeEvery

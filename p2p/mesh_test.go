@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net/http"
 	"os"
 	"sync"
 	"testing"
@@ -38,6 +39,7 @@ type machine struct {
 	sim     []libp2p.Option // On a simulated network.
 	stop    func()
 	apart   func(peer.ID) bool // No connection to these stands.
+	serves  http.Handler       // What its hop handler is; nil is none.
 
 	admission *Admission
 }
@@ -86,6 +88,9 @@ func (m *machine) open(t testing.TB, mesh membership.MeshID, name string, ready 
 		t.Fatal(err)
 	}
 	n.gate.cut = m.apart
+	if m.serves != nil {
+		n.Serve(m.serves, http.NotFoundHandler())
+	}
 	if err := ready(n); err != nil {
 		n.Close()
 		t.Fatal(err)

@@ -6,8 +6,15 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
 	"sync/atomic"
+	"testing"
 	"time"
+
+	"github.com/libp2p/go-libp2p/core/peer"
 
 	"relay/p2p/membership"
 )
@@ -67,4 +74,69 @@ func streams(active *atomic.Int64) http.Handler {
 		})
 	})
 	return mux
+}
+
+// isQuiet says whether requests had better not be at a member.
+func isQuiet(m *machine, id peer.ID) bool {
+	return slices.ContainsFunc(m.Peers(), func(p Peer) bool { return p.ID == id && p.Quiet })
+}
+
+// requests are those that one peer has under way at another.
+type requests struct {
+	leave   context.CancelFunc
+	all     sync.WaitGroup
+	began   atomic.Int64 // Whose answers have begun.
+	left    atomic.Int64 // That returned.
+	started int64
+}
+
+// startRequests begins so many, each with a body.
+func startRequests(t *testing.T, at *machine, to peer.ID, path string, n int, body string) *requests {
+	ctx, leave := context.WithCancel(t.Context())
+	a := &requests{leave: leave, started: int64(n)}
+	for range n {
+		a.all.Go(func() {
+			defer a.left.Add(1)
+			r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://peer"+path, strings.NewReader(body))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			response, err := at.HTTP(to).RoundTrip(r)
+			if err != nil {
+				return
+			}
+			defer response.Body.Close()
+			one := make([]byte, 1)
+			for first := true; ; first = false {
+				if _, err := io.ReadFull(response.Body, one); err != nil {
+					return
+				}
+				if first {
+					a.began.Add(1)
+				}
+			}
+		})
+	}
+	return a
+}
+
+// count asks a peer how many requests it has under way.
+func count(at *machine, to peer.ID) (int, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://peer/count", nil)
+	if err != nil {
+		return 0, err
+	}
+	response, err := at.HTTP(to).RoundTrip(r)
+	if err != nil {
+		return 0, err
+	}
+	defer response.Body.Close()
+	said, err := io.ReadAll(response.Body)
+	if err != nil {
+		return 0, err
+	}
+	return strconv.Atoi(string(said))
 }

@@ -3,6 +3,7 @@ package scheduler
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"slices"
 	"sync"
 )
@@ -10,6 +11,7 @@ import (
 // aways are the requests that this entrance has under way, by the engine that answers
 // them: all of one engine are told at the same moment, and with one look.
 type aways struct {
+	log *slog.Logger
 	mu  sync.Mutex
 	way map[engineKey]*awayFrom
 }
@@ -32,7 +34,7 @@ type awayFrom struct {
 	held int
 }
 
-func newAways() *aways { return &aways{way: map[engineKey]*awayFrom{}} }
+func newAways(log *slog.Logger) *aways { return &aways{log: log, way: map[engineKey]*awayFrom{}} }
 
 // away is a context that ends once an answer by this replica had better go on elsewhere,
 // and another one is ready there: its cause is the *Error that says why. over is to be
@@ -73,6 +75,7 @@ func (a *aways) judge(v *view) {
 	for key, w := range a.way {
 		if why := v.away(key); why != nil {
 			delete(a.way, key) // Requests that come here later are judged anew.
+			a.log.Info("answers go on elsewhere", "model", v.model[key.uid].shown, "requests", w.held, "why", why.Message)
 			w.end(why)
 		}
 	}

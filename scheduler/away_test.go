@@ -68,6 +68,7 @@ func TestAway(t *testing.T) {
 		"drained":          {func(_ *testing.T, c *cluster, on *fakePeer) { c.say(on, said{draining: true}) }, Draining, Draining},
 		"stopping":         {func(_ *testing.T, _ *cluster, on *fakePeer) { on.s.Leave(time.Nanosecond) }, Draining, Draining},
 		"silent":           {func(_ *testing.T, c *cluster, on *fakePeer) { c.suspect(on, true) }, PeerGone, ""},
+		"quiet":            {func(_ *testing.T, c *cluster, on *fakePeer) { c.hush(on, true) }, PeerGone, ""},
 		"dead":             {func(_ *testing.T, _ *cluster, on *fakePeer) { on.crash() }, PeerGone, ""},
 		"its engine ended": {func(_ *testing.T, _ *cluster, on *fakePeer) { on.engine.killAll() }, EngineFailed, EngineFailed},
 		"its GPU is wanted": {func(t *testing.T, c *cluster, on *fakePeer) {
@@ -193,6 +194,58 @@ func TestAwayIsJudgedAnew(t *testing.T) {
 		c.pass(time.Millisecond)
 		c.want("away later", after.why(), Draining)
 	})
+}
+
+// What moves stays where it has moved to, and nothing new comes to where it was; at an
+// entrance that serves itself as well.
+func TestWhatMovesStaysThere(t *testing.T) {
+	for name, change := range map[string]func(c *cluster, on *fakePeer){
+		"drained": func(c *cluster, on *fakePeer) { c.say(on, said{draining: true}) },
+		"quiet":   func(c *cluster, on *fakePeer) { c.hush(on, true) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			two(t, func(t *testing.T, c *cluster, on, other, door *fakePeer) {
+				for _, at := range []*fakePeer{door, on} {
+					if at == on && name == "quiet" {
+						continue // It hears itself.
+					}
+					var routes []Route
+					there := 0
+					for len(routes) < 10 || there == 0 {
+						route, err := at.s.Route(t.Context(), Want{UID: "m", Light: true})
+						if err != nil {
+							t.Fatal(err)
+						}
+						routes = append(routes, route)
+						if route.PeerName == on.name {
+							there++
+						}
+					}
+					change(c, on)
+					c.pass(time.Millisecond)
+					for _, route := range routes {
+						moves := route.PeerName == on.name
+						if (route.Away.Err() != nil) != moves {
+							t.Errorf("one at %s: %v", route.PeerName, context.Cause(route.Away))
+						}
+						next, err := at.s.Route(t.Context(), Want{UID: "m", Light: true, Tried: []string{route.Mark}})
+						switch {
+						case moves && (err != nil || next.PeerName != other.name || next.Away.Err() != nil):
+							t.Errorf("it goes on at %s: %v", next.PeerName, err)
+						case err == nil:
+							next.Done(nil)
+						}
+						route.Done(nil)
+						c.want("routed to", mustRoute(t, at), other.name)
+					}
+					c.say(on, said{})
+					c.hush(on, false)
+					c.pass(time.Minute)
+				}
+				c.want("held", len(door.s.aways.way)+len(on.s.aways.way), 0)
+			})
+		})
+	}
 }
 
 // again asks for another replica than one that was lost, and says how long that took.

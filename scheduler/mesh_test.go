@@ -51,6 +51,7 @@ type cluster struct {
 	peers     []*fakePeer
 	cut       map[[2]int]bool
 	doubt     map[int]bool // Peers that are suspect to the others.
+	hushed    map[int]bool // Peers that are quiet to the others.
 	mute      map[int]bool // Peers whose replica records do not arrive.
 	unreached map[int]bool // Peers whose rpc-servers cannot be reached.
 	said      map[int]said // What admins have said of peers.
@@ -390,7 +391,7 @@ func (p *fakePeer) Peers() []p2p.Peer {
 		if state == liveness.Gone {
 			silence = max(0, time.Since(o.died))
 		}
-		list = append(list, p2p.Peer{Member: m, Self: o == p, State: state, Silence: silence, Cordoned: said.cordoned, Draining: said.draining})
+		list = append(list, p2p.Peer{Member: m, Self: o == p, State: state, Silence: silence, Quiet: o != p && p.c.hushed[o.index], Cordoned: said.cordoned, Draining: said.draining})
 	}
 	return list
 }
@@ -746,6 +747,14 @@ func (c *cluster) byRank(uid string) []*fakePeer {
 func (c *cluster) suspect(p *fakePeer, yes bool) {
 	c.mu.Lock()
 	c.doubt = map[int]bool{p.index: yes}
+	c.mu.Unlock()
+	c.signal()
+}
+
+// hush has a peer be quiet to the others, or no longer.
+func (c *cluster) hush(p *fakePeer, yes bool) {
+	c.mu.Lock()
+	c.hushed = map[int]bool{p.index: yes}
 	c.mu.Unlock()
 	c.signal()
 }

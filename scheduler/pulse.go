@@ -14,7 +14,7 @@ const (
 	pulseTime  = 2 * time.Second
 	// pulsesMissed is how often in a row it may leave that unanswered, doing nothing
 	// meanwhile.
-	pulsesMissed = 2
+	pulsesMissed = 3
 	// idleShare is the share of a processor that is nothing: one that reads a long prompt
 	// on a CPU, or waits for a GPU, takes more.
 	idleShare = 0.01

@@ -7,8 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/libp2p/go-libp2p/core/peer"
-
 	"relay/p2p/record"
 	"relay/store"
 )
@@ -124,66 +122,6 @@ func (s *Scheduler) Route(ctx context.Context, want Want) (Route, error) {
 		timer.Stop()
 		v, changed = s.latest()
 	}
-}
-
-// pick chooses among the replicas that are ready: the one that this entrance keeps
-// least busy, then one of this peer's own, then the nearest. It waits for
-// slots of one of its own, and for its turn on the cores; the error is admit's.
-func (s *Scheduler) pick(ctx context.Context, v *view, m *modelView, want Want, excluded func(replicaView) bool) (Route, bool, error) {
-	var ready []replicaView
-	for _, r := range m.replicas {
-		if p := v.peer[r.peer]; r.State == StateReady && p != nil && p.alive() && !excluded(r) {
-			ready = append(ready, r)
-		}
-	}
-	slices.SortFunc(ready, func(a, b replicaView) int {
-		return cmp.Or(
-			cmp.Compare(s.traffic.sentTo(a.peer, m.uid), s.traffic.sentTo(b.peer, m.uid)),
-			boolCompare(b.peer == s.self, a.peer == s.self),
-			cmp.Compare(v.peer[a.peer].RTT, v.peer[b.peer].RTT),
-			cmp.Compare(a.peer, b.peer))
-	})
-	var mine *replicaView // One of this peer's own, which would do once it has its turn.
-	for i, r := range ready {
-		route := s.routeTo(v, m, r)
-		leave := func(error) {}
-		if route.Local {
-			own, busy := s.work.admitNow(want)
-			if busy {
-				mine = &ready[i] // Others may have slots and cores free.
-			}
-			if own.process == nil {
-				continue
-			}
-			route.Client, leave = own.process.Client(), own.leave
-		} else {
-			id, err := peer.Decode(r.peer)
-			if err != nil {
-				continue
-			}
-			route.Client = s.cuttable(r.peer, s.Mesh.HTTP(id))
-		}
-		back := s.traffic.send(r.peer, m.uid)
-		route.Done = func(err error) {
-			back()
-			leave(err)
-		}
-		return route, true, nil
-	}
-	if mine == nil {
-		return Route{}, false, nil
-	}
-	own, err := s.work.admit(ctx, want)
-	if err != nil || own.process == nil {
-		return Route{}, false, err
-	}
-	route, back := s.routeTo(v, m, *mine), s.traffic.send(s.self, m.uid)
-	route.Client = own.process.Client()
-	route.Done = func(err error) {
-		back()
-		own.leave(err)
-	}
-	return route, true, nil
 }
 
 func boolCompare(a, b bool) int {

@@ -13,6 +13,7 @@ import (
 
 	"relay/scheduler/cores"
 	"relay/scheduler/ledger"
+	"relay/scheduler/routing"
 )
 
 // Scheduler decides and carries out on one peer.
@@ -31,7 +32,7 @@ type Scheduler struct {
 	advert    *advertiser
 	devices   *devices
 	decisions *decisions
-	traffic   *traffic
+	routes    *routing.Book
 	cuts      *cuts
 	aways     *aways
 	pulls     *pulls
@@ -67,7 +68,7 @@ func New(o Options) (*Scheduler, error) {
 	s := &Scheduler{
 		Options: o, self: o.Mesh.Self().String(), log: o.Log, started: time.Now(),
 		changed: make(chan struct{}), kick: make(chan struct{}, 1), ready: make(chan struct{}), ended: make(chan struct{}),
-		decisions: newDecisions(), traffic: newTraffic(), cuts: newCuts(), aways: newAways(),
+		decisions: newDecisions(), routes: routing.New(), cuts: newCuts(), aways: newAways(o.Log),
 		pulls: newPulls(), diskFull: make(chan struct{}, 1),
 	}
 	if o.CoresLent == 0 {
@@ -160,6 +161,7 @@ func (s *Scheduler) look() *view {
 	s.cuts.judge(v)
 	s.aways.judge(v)
 	s.asks.forget(v)
+	s.routes.Keep(func(uid string) bool { return v.model[uid] != nil })
 	s.decisions.note(v)
 	return v
 }

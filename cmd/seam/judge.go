@@ -16,28 +16,26 @@ type Verdict struct {
 	// Same: it is, byte for byte, what an engine says that nobody disturbs.
 	Same bool
 	// Prefill is what one step and the prefill of everything before the last seam take an
-	// engine that is asked directly, all of it computed anew, and Step what one step takes;
-	// zero where there is no seam.
-	Prefill, Step time.Duration
+	// engine that is asked directly, and First what they take at the entrance when it is
+	// asked for just that, until the client has the first piece. All of it is computed anew.
+	// Zero where there is no seam.
+	Prefill, First time.Duration
 }
 
 // Judge fails unless the stream has every token once, in its place: those before the
 // first seam are the engine's own, and those after each seam are what an engine says
-// that is asked directly to go on from exactly the tokens delivered before it. The usage
-// and the reason for the end must be right as well.
+// that is asked directly to go on from exactly the tokens delivered before it, or from
+// their text where that is how it was continued. The usage and the reason for the end
+// must be right as well.
 func (m *Mesh) Judge(ctx context.Context, s Stream) (v Verdict, err error) {
 	if s.Broken != nil {
 		return v, s.Broken
 	}
-	e, err := m.bare()
+	prompt, err := m.bare.prompt(ctx, s.Question, "")
 	if err != nil {
 		return v, err
 	}
-	prompt, err := e.prompt(ctx, s.Question)
-	if err != nil {
-		return v, err
-	}
-	whole, err := m.whole(ctx, e, s.Question, prompt)
+	whole, err := m.whole(ctx, s.Question, prompt)
 	if err != nil {
 		return v, err
 	}
@@ -53,12 +51,22 @@ func (m *Mesh) Judge(ctx context.Context, s Stream) (v Verdict, err error) {
 		if n == len(is.tokens) {
 			continue // There was nothing left but the end.
 		}
-		rest, err := e.goOn(ctx, prompt, is.ids(n), len(whole.tokens)-n)
+		given, ids := prompt, is.ids(n)
+		if seam.By == "text" {
+			if given, err = m.bare.prompt(ctx, s.Question, is.text(n)); err != nil {
+				return v, err
+			}
+			ids = nil
+		}
+		rest, err := m.bare.goOn(ctx, given, ids, len(whole.tokens)-n)
 		if err != nil {
 			return v, err
 		}
 		is.tokens = append(slices.Clone(is.tokens[:n]), rest.tokens...)
-		v.Prefill, v.Step = rest.first, rest.step
+		v.Prefill = rest.first
+		if v.First, err = m.first(ctx, given, ids); err != nil {
+			return v, err
+		}
 	}
 	undisturbed, _ := whole.ended(s.Question)
 	v.Same = s.Text == undisturbed.text(len(whole.tokens))
@@ -84,27 +92,6 @@ func (s Stream) upTo(seam Seam, is chain) error {
 		return fmt.Errorf("it was continued after %d tokens, and the client had the ids of %d, or others: %v, not %v", seam.Tokens, len(ids), ids, is.ids(seam.Tokens))
 	}
 	return nil
-}
-
-// ended is what is left of a chain where the question's stop string ends it, and
-// whether it does. The token that completes the string counts; the string is cut off.
-func (c chain) ended(q Question) (chain, bool) {
-	text := ""
-	for i, t := range c.tokens {
-		text += t.text
-		at := strings.Index(text, q.Stop)
-		if q.Stop == "" || at < 0 {
-			continue
-		}
-		c.tokens = slices.Clone(c.tokens[:i+1])
-		for j, cut := i, len(text)-at; cut > 0; j-- { // It may have begun tokens before.
-			t := &c.tokens[j]
-			n := min(cut, len(t.text))
-			t.text, cut = t.text[:len(t.text)-n], cut-n
-		}
-		return c, true
-	}
-	return c, false
 }
 
 // against wants the whole stream to be a chain.
@@ -168,28 +155,14 @@ func differ(got, want string) string {
 }
 
 // whole is what an engine says that nobody disturbs, asked once for each question.
-func (m *Mesh) whole(ctx context.Context, e engine, q Question, prompt string) (chain, error) {
+func (m *Mesh) whole(ctx context.Context, q Question, prompt string) (chain, error) {
 	at := fmt.Sprint(q.Chat, q.Tokens, q.Text)
 	if c, ok := m.wholes[at]; ok {
 		return c, nil
 	}
-	c, err := e.goOn(ctx, prompt, nil, q.Tokens)
+	c, err := m.bare.goOn(ctx, prompt, nil, q.Tokens)
 	if err == nil {
 		m.wholes[at] = c
 	}
 	return c, err
-}
-
-// bare is any engine that answers.
-func (m *Mesh) bare() (engine, error) {
-	all, err := m.engines()
-	if err != nil {
-		return engine{}, err
-	}
-	for _, name := range m.serving {
-		if e, ok := all[name]; ok {
-			return e, nil
-		}
-	}
-	return engine{}, errors.New("no engine runs")
 }

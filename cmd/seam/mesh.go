@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"time"
 
 	"relay/cmd/lab"
 	"relay/cmd/stage"
@@ -18,7 +17,7 @@ import (
 const (
 	// model is what the mesh serves.
 	model = "tiny"
-	// context is what one answer may take, in tokens: what the demo model was made for.
+	// contextTokens is what one answer may take: what the demo model was made for.
 	contextTokens = 2048
 	key           = "rk-seam"
 	// entrance is the peer that clients ask. It lends nothing, and is never cut.
@@ -51,10 +50,11 @@ type Mesh struct {
 	ids     map[string]string // Of the peers, by name.
 	names   map[string]string // And the other way round.
 	client  *http.Client
-	wholes  map[string]chain // By question: what an engine says that nobody disturbs.
+	bare    *bare            // The engine that is asked without relay.
+	wholes  map[string]chain // By question: what it says that nobody disturbs.
 }
 
-// New puts the peers up, and returns when all of them serve. End takes them down.
+// New puts the peers up, and returns when all of them serve. End is to be called then.
 func New(ctx context.Context, o Options) (m *Mesh, err error) {
 	so := stage.Options{Binary: o.Binary, Env: func(string) []string { return []string{"RELAY_API_KEY=" + key} }}
 	if o.Lab != nil {
@@ -97,7 +97,17 @@ func New(ctx context.Context, o Options) (m *Mesh, err error) {
 	if err := m.meet(ctx); err != nil {
 		return nil, err
 	}
-	return m, m.load(ctx, o)
+	if err := m.load(ctx, o); err != nil {
+		return nil, err
+	}
+	m.bare, err = m.startBare(ctx)
+	return m, err
+}
+
+// End takes everything down.
+func (m *Mesh) End() error {
+	m.bare.stop()
+	return m.Stage.End()
 }
 
 // up starts a peer that serves. One thread is enough for a small model, and leaves the
@@ -170,14 +180,4 @@ func (m *Mesh) Ready(ctx context.Context, replicas int) error {
 		}
 		return ready >= replicas
 	})
-}
-
-// pass lets time go by.
-func pass(ctx context.Context, d time.Duration) error {
-	select {
-	case <-time.After(d):
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }

@@ -184,6 +184,15 @@ func TestGoesOnFromText(t *testing.T) {
 	}
 }
 
+// An engine may die when all tokens are out and the end is not.
+func TestDiesBeforeItsLastEvent(t *testing.T) {
+	_, url := start(t, Options{Faults: []Fault{{Kind: FaultDie, After: 3}}})
+	_, body, err := post(t, url+"/v1/completions", `{"prompt":"hello","max_tokens":3,"ignore_eos":true,"stream":true}`)
+	if err == nil || strings.Count(body, `"text":"`) != 3 || !strings.Contains(body, `"finish_reason":null`) || strings.Contains(body, `"length"`) {
+		t.Errorf("%v: %s", err, body)
+	}
+}
+
 // A slot keeps what it computed, and the request that has most of it gets it.
 func TestPromptCache(t *testing.T) {
 	_, url := start(t, Options{Slots: 2})

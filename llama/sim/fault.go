@@ -32,7 +32,8 @@ const (
 // Fault is one way of going wrong, for completion requests only.
 type Fault struct {
 	Kind FaultKind
-	// After is the number of tokens that come out first.
+	// After is the number of tokens that come out first. Where that is all of them, it
+	// strikes before the answer's last event.
 	After int
 	// Times is how many requests it strikes before it is used up; 0 means all.
 	Times int

@@ -144,6 +144,9 @@ func (s *Server) generate(ctx context.Context, t task, slot *slot, f *Fault, to 
 		if err := to.piece(&a, p); err != nil {
 			return a, err
 		}
+		if a.stop != "" && f != nil && f.After == len(a.pieces) {
+			return a, strike(ctx, f.Kind, to.silent)
+		}
 		if a.stop != "" {
 			return a, nil
 		}

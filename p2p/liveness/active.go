@@ -19,7 +19,7 @@ const (
 // answers are signs of it too, so that a silence says more than that of probes alone. It is
 // counted in looks, not in time: what happens between two looks, however far apart, is one
 // silence. A machine that falls silent for a moment now and then, as on a wireless network,
-// has twice that before it is quiet. The zero value is ready.
+// has twice that before it is quiet; what lasts until it is suspect is none. The zero value is ready.
 type Active struct {
 	missed int
 	worst  [2]int // The longest silence that ended, in this span and the last one.
@@ -35,7 +35,9 @@ func (a *Active) Look(sign bool) (quiet bool) {
 		a.worst, a.looks = [2]int{0, a.worst[0]}, 0
 	}
 	if sign {
-		a.worst[0] = max(a.worst[0], a.missed)
+		if a.missed < mostMissed { // Longer ones are no moments.
+			a.worst[0] = max(a.worst[0], a.missed)
+		}
 		a.missed, a.quiet = 0, false
 		return false
 	}
@@ -53,5 +55,14 @@ func (a *Active) Quiet() bool { return a.quiet }
 func (a *Active) Rest() {
 	if !a.quiet {
 		a.missed = 0
+	}
+}
+
+// Lost is told that the link to the member is lost: what silence there was is not one of
+// its moments.
+func (a *Active) Lost() {
+	a.missed = 0
+	if a.quiet {
+		a.missed = mostMissed
 	}
 }

@@ -28,6 +28,18 @@ func TestActive(t *testing.T) {
 	if a.Look(true) || a.Quiet() {
 		t.Error("quiet after a sign")
 	}
+	if at := a.silence(20); at != leastMissed {
+		t.Errorf("after an outage, quiet at look %d", at)
+	}
+	a.Look(true)
+	a.silence(6)
+	a.Lost()
+	if !a.Quiet() || a.Look(true) || a.silence(20) != leastMissed {
+		t.Error("a link that was lost counts as a moment of silence")
+	}
+	a.Look(true)
+	a.silence(mostMissed - 1)
+	a.Look(true)
 	if at := a.silence(20); at != mostMissed {
 		t.Errorf("after a long silence that ended, quiet at look %d", at)
 	}

@@ -1,0 +1,156 @@
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/peer"
+
+	"relay/scheduler/routing"
+	"relay/scheduler/ways"
+)
+
+// replicaKey names a model's replica by where it is.
+type replicaKey struct{ peer, uid string }
+
+// pick chooses among the replicas that are ready the one with which the answer is expected
+// soonest. Where that is this peer's own one it waits for slots of it, and for its turn on
+// the cores: the error is admit's. ok is false where there is none, or none any more.
+func (s *Scheduler) pick(ctx context.Context, v *view, m *modelView, want Want, tried func(replicaView) bool) (route Route, ok bool, err error) {
+	list := make([]routing.Replica, len(m.replicas))
+	for i, r := range m.replicas {
+		list[i] = s.routable(v, m, r, tried)
+	}
+	w := routing.Want{Prefix: want.Prefix, Shared: want.Shared, Tokens: want.Tokens, Answers: want.Answers, Light: want.Light}
+	for looked := false; ; {
+		d, trip := s.routes.Pick(m.uid, w, list, time.Now(), rand.Uint64())
+		if trip == nil {
+			return Route{}, false, nil
+		}
+		r := m.replicas[d.Pick]
+		if r.peer != s.self {
+			id, err := peer.Decode(r.peer)
+			if err != nil {
+				trip.Done(routing.NotAsked, time.Now(), 0)
+				list[d.Pick].Out = routing.NotAlive
+				continue
+			}
+			away, over := s.away(m.uid, r)
+			route := s.begun(s.routeTo(v, m, r), trip, away, func(error) { over() })
+			route.Client = s.cuttable(r.peer, s.Mesh.HTTP(id))
+			return route, true, nil
+		}
+		own, busy := s.work.admitNow(want)
+		if load := &list[d.Pick].Load; busy && !looked && load.Running+load.Waiting < load.Slots {
+			// What it has got free is not for this request, or not the cores: others may have.
+			trip.Done(routing.NotAsked, time.Now(), 0)
+			load.Running, load.Waiting = load.Slots, 1
+			looked = true
+			continue
+		}
+		away, over := s.away(m.uid, r)
+		if busy {
+			own, err = s.admitted(ctx, away, want)
+		}
+		if err != nil || own.process == nil {
+			over()
+			trip.Done(routing.NotAsked, time.Now(), 0)
+			if err != nil || busy {
+				return Route{}, false, err
+			}
+			list[d.Pick].Out = routing.NotReady
+			continue
+		}
+		route := s.begun(s.routeTo(v, m, r), trip, away, func(err error) {
+			over()
+			own.leave(err)
+		})
+		route.Client = own.process.Client()
+		return route, true, nil
+	}
+}
+
+// routable is a replica as package routing knows it.
+func (s *Scheduler) routable(v *view, m *modelView, r replicaView, tried func(replicaView) bool) routing.Replica {
+	to := routing.Replica{Peer: r.peer, Local: r.peer == s.self, Context: m.Context, Slots: m.Slots}
+	if to.Local {
+		to.Load = routing.Load(s.work.loadOf(m.uid))
+	}
+	p := v.peer[r.peer]
+	switch {
+	case p == nil || !p.alive():
+		to.Out = routing.NotAlive
+	case !p.trusted():
+		to.Out = routing.NoTrust
+	case r.State != StateReady:
+		to.Out = routing.NotReady
+	case tried(r):
+		to.Out = routing.Tried
+	case v.going(r) != nil:
+		to.Out = routing.Leaving
+	}
+	if p != nil {
+		to.RTT, to.Relayed = p.RTT, p.Relayed
+	}
+	to.Decode, to.Prefill = v.speed(m, r)
+	return to
+}
+
+// speed is how fast a replica is, in tokens/s: as it was measured where it was, else as its
+// leader predicted; 0 is unknown.
+func (v *view) speed(m *modelView, r replicaView) (decode, prefill float64) {
+	if p, ok := v.placements[m.uid]; ok {
+		way := p.way(r.peer, m.Model)
+		decode, prefill = way.Decode, way.Prefill
+	}
+	seen := v.seen[replicaKey{r.peer, m.uid}]
+	if i := slices.IndexFunc(seen, func(s ways.Seen) bool { return string(s.Kind) == r.Way }); i >= 0 {
+		if seen[i].Decode > 0 {
+			decode = seen[i].Decode
+		}
+		if seen[i].Prefill > 0 {
+			prefill = seen[i].Prefill
+		}
+	}
+	return decode, prefill
+}
+
+// begun is a route on which a request is under way, until its Done, which calls leave.
+func (s *Scheduler) begun(route Route, trip *routing.Trip, away context.Context, leave func(error)) Route {
+	route.Away = away
+	route.Heard = func(l Load) { trip.Heard(routing.Load(l), time.Now()) }
+	route.Done = func(err error) {
+		trip.Done(endOf(err), time.Now(), rand.Uint64())
+		leave(err)
+	}
+	return route
+}
+
+// endOf is what an attempt's end says of the replica.
+func endOf(err error) routing.End {
+	switch {
+	case err == nil:
+		return routing.Served
+	case errors.Is(err, context.Canceled):
+		return routing.Dropped
+	case ReasonOf(err) == Busy:
+		return routing.Refused
+	}
+	return routing.Failed
+}
+
+// admitted is admit, for as long as the replica is not to be left; where it is, there is no
+// place and no error.
+func (s *Scheduler) admitted(ctx, away context.Context, want Want) (place, error) {
+	waiting, over := context.WithCancel(ctx)
+	defer over()
+	defer context.AfterFunc(away, over)()
+	own, err := s.work.admit(waiting, want)
+	if err != nil && away.Err() != nil && ctx.Err() == nil {
+		return place{}, nil
+	}
+	return own, err
+}
