@@ -158,7 +158,8 @@ func (a *attempt) send(ctx context.Context, k *clock, path string, body payload,
 	over()
 	if err != nil {
 		no := a.broken(ctx, err, nil)
-		no.unasked = !a.reached.Load()
+		var left leftError
+		no.unasked = !a.reached.Load() && !errors.As(no.cause, &left)
 		return nil, no
 	}
 	resp.Body = a.call.waited(resp.Body)
