@@ -118,7 +118,9 @@ func show(k kind, t seam.Tally) error {
 		figure.Value("engine_first_token_p50_s_"+k.name, figure.Median(t.Prefills), "s")
 		figure.Ratio("gap_of_first_token_p50_"+k.name, figure.Median(t.Gaps), figure.Median(t.Firsts), "s")
 		figure.Ratio("gap_of_first_token_p99_"+k.name, figure.Rank(t.Gaps, 0.99), figure.Rank(t.Firsts, 0.99), "s")
-		figure.Value("gap_over_step_and_prefill_"+k.name, float64(t.Over), "streams")
+		if k.name == "drained" {
+			figure.Value("gap_over_step_and_prefill_drained", float64(t.Over), "streams")
+		}
 		figure.Ratio("same_"+k.name, float64(t.Same), float64(t.Cut), "streams")
 		figure.Say("%s: at %.0f %.0f %.0f %.0f %.0f tokens (least, quarters, most); %d continued from text", k.name,
 			figure.Rank(t.At, 0), figure.Rank(t.At, 0.25), figure.Median(t.At), figure.Rank(t.At, 0.75), figure.Rank(t.At, 1), t.ByText)
