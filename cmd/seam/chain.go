@@ -3,7 +3,6 @@
 package seam
 
 import (
-	"slices"
 	"strings"
 	"time"
 )
@@ -41,23 +40,23 @@ func (c chain) ids(n int) []int {
 	return ids
 }
 
-// ended is what is left of a chain where the question's stop string ends it, and
-// whether it does. The token that completes the string counts; the string is cut off.
-func (c chain) ended(q Question) (chain, bool) {
-	text := ""
+// shown is what a client is given of a chain: the text before a stop string, the tokens
+// up to the one that completes the string, and whether there is one. Where there is none
+// the engine never sends what it holds back at the end as the possible beginning of one.
+func (c chain) shown(stop string) (text string, tokens int, stopped bool) {
+	if stop == "" {
+		return c.text(len(c.tokens)), len(c.tokens), false
+	}
 	for i, t := range c.tokens {
 		text += t.text
-		at := strings.Index(text, q.Stop)
-		if q.Stop == "" || at < 0 {
-			continue
+		if at := strings.Index(text, stop); at >= 0 {
+			return text[:at], i + 1, true
 		}
-		c.tokens = slices.Clone(c.tokens[:i+1])
-		for j, cut := i, len(text)-at; cut > 0; j-- { // It may have begun tokens before.
-			t := &c.tokens[j]
-			n := min(cut, len(t.text))
-			t.text, cut = t.text[:len(t.text)-n], cut-n
-		}
-		return c, true
 	}
-	return c, false
+	for n := len(stop) - 1; n > 0; n-- {
+		if strings.HasSuffix(text, stop[:n]) {
+			return text[:len(text)-n], len(c.tokens), false
+		}
+	}
+	return text, len(c.tokens), false
 }

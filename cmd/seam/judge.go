@@ -68,8 +68,8 @@ func (m *Mesh) Judge(ctx context.Context, s Stream) (v Verdict, err error) {
 			return v, err
 		}
 	}
-	undisturbed, _ := whole.ended(s.Question)
-	v.Same = s.Text == undisturbed.text(len(whole.tokens))
+	undisturbed, _, _ := whole.shown(s.Question.Stop)
+	v.Same = s.Text == undisturbed
 	return v, s.against(is)
 }
 
@@ -96,10 +96,9 @@ func (s Stream) upTo(seam Seam, is chain) error {
 
 // against wants the whole stream to be a chain.
 func (s Stream) against(is chain) error {
-	is, stopped := is.ended(s.Question)
-	n := len(is.tokens)
+	want, n, stopped := is.shown(s.Question.Stop)
 	var errs []error
-	if want := is.text(n); s.Text != want {
+	if s.Text != want {
 		errs = append(errs, fmt.Errorf("the client had %s", differ(s.Text, want)))
 	}
 	finish := "length"
