@@ -155,7 +155,8 @@ type kind struct {
 	// more is what the body has besides, start the token that the answer begins with.
 	more  map[string]any
 	start int
-	// after is how many pieces of the answer come before its peer is killed.
+	// after is how many pieces of the answer come before its peer is killed: so few
+	// that some twenty tokens are left to come, which take longer than that.
 	after int
 	// by is what it is continued from; empty for whatever there is.
 	by string
@@ -225,8 +226,8 @@ func kinds(w *walked) []kind {
 		more["max_tokens"] = 90
 		return more
 	}
-	// From the seventh word on behind the cut: the engine holds back what may become it.
-	stop := w.text(w.plain[24:28], 4)
+	// The engine holds back what may become it for thirty tokens.
+	stop := w.text(w.plain[24:54], 30)
 	stopped := func(t *testing.T, w *walked, s said) {
 		if s.text != w.text(w.plain, 24) || s.finish != "stop" {
 			t.Errorf("%+v", s)
@@ -255,11 +256,11 @@ func kinds(w *walked) []kind {
 		{name: "text of ids", path: textRoute, start: w.plain[0], after: 20, by: "ids", want: plain, more: map[string]any{"prompt": []int{1, 260, 300, assistantToken}, "max_tokens": 200}},
 		{name: "other tokens for the same text", start: w.fragments[0], after: 15, by: "ids", want: round(w.fragments, 90), more: map[string]any{"max_tokens": 90}},
 
-		{name: "a space that is taken away", start: w.beside[0], after: 15, want: func(t *testing.T, w *walked, s said) {
-			if s.text != trimmed(w.beside[:30]) || s.finish != "length" {
+		{name: "a space that is taken away", start: w.beside[0], after: 10, want: func(t *testing.T, w *walked, s said) {
+			if s.text != trimmed(w.beside[:39]) || s.finish != "length" {
 				t.Errorf("%+v", s)
 			}
-		}, more: map[string]any{"max_tokens": 30}},
+		}, more: map[string]any{"max_tokens": 39}},
 
 		{name: "temperature and seed", start: w.fork, after: 20, by: "ids", want: forked, sampled: true, more: fork(map[string]any{"temperature": 0.8, "seed": 7})},
 		{name: "temperature and seed, text", path: textRoute, start: w.fork, after: 20, by: "ids", want: forked, sampled: true, more: fork(map[string]any{"temperature": 0.8, "seed": 7})},
@@ -297,7 +298,7 @@ func kinds(w *walked) []kind {
 		{name: "characters of several bytes, text", path: textRoute, start: w.letters[0], after: 21, want: round(w.letters, letters), more: map[string]any{"max_tokens": letters}},
 
 		{name: "in the reasoning", start: thinkToken, after: 15, by: "text", want: answered},
-		{name: "behind the reasoning", start: thinkToken, after: 60, by: "text", want: answered},
+		{name: "behind the reasoning", start: thinkToken, after: 50, by: "text", want: answered},
 		{name: "text beside tools", start: w.plain[0], after: 20, by: "text", want: plain, more: map[string]any{"tools": tools}},
 		{name: "text before a call", start: w.beside[0], after: 15, by: "text", more: map[string]any{"tools": tools}, want: func(t *testing.T, w *walked, s said) {
 			if s.text != trimmed(w.beside) || s.calls != `{"city": "`+w.text(w.city, len(w.city))+`"}` || s.finish != "tool_calls" {
@@ -318,7 +319,7 @@ func kinds(w *walked) []kind {
 				t.Errorf("%+v", s)
 			}
 		}},
-		{name: "the last tokens behind the seam", start: w.plain[0], after: 27, by: "ids", want: round(w.plain, 30), more: map[string]any{"max_tokens": 30}},
+		{name: "a limit behind the seam", start: w.plain[0], after: 12, by: "ids", want: round(w.plain, 40), more: map[string]any{"max_tokens": 40}},
 	}
 }
 

@@ -86,7 +86,7 @@ func newWalked(t *testing.T) *walked {
 	}
 	w.plain = append(take(&heads, 1), take(&words, 79)...)
 	w.reasoning, w.answer = take(&words, 40), take(&words, 40)
-	w.beside, w.city = take(&words, 40), take(&words, 10)
+	w.beside, w.city = take(&words, 40), take(&parts, 40)
 	w.fork = take(&heads, 1)[0]
 	for range 15 {
 		w.rungs = append(w.rungs, [2]int(take(&words, 2)))

@@ -66,7 +66,7 @@ tools k times since that message; past the end it answers as without a script:
        "finish_reason": "tool_calls"},
       {"content": "It is sunny."}]}]
 
-Every part of a turn but one may be left out. A turn with tool_calls is given only where the
+Every part of a turn but one may be left out. Of a turn that is begun the rest is given. A turn with tool_calls is given only where the
 request has tools and its tool_choice is not none; a tool that is not among them is refused.
 Arguments in quotes are passed on as they are. finish_reason is stop, length or tool_calls.
 

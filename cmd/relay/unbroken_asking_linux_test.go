@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"slices"
 	"strings"
 )
 
@@ -80,6 +81,11 @@ func (g *got) add(index int, text string) {
 		g.texts = append(g.texts, "")
 	}
 	g.texts[index] += text
+}
+
+// said are the answers; none of a stream that was empty from the beginning.
+func (g *got) said() []string {
+	return slices.DeleteFunc(slices.Clone(g.texts), func(text string) bool { return text == "" })
 }
 
 type failure struct{ Message, Code, Type string }

@@ -3,6 +3,7 @@ package main_test
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -266,7 +267,7 @@ func (c *churn) ask(client int) {
 		c.counts[a.name] = n
 	}
 	switch {
-	case g.err == nil && slices.Equal(g.texts, want):
+	case g.err == nil && slices.Equal(g.said(), want):
 		if n.whole++; g.continued {
 			n.continued++
 		}
@@ -274,9 +275,21 @@ func (c *churn) ask(client int) {
 		n.named++
 	default:
 		if n.wrong++; n.wrong <= 3 {
-			c.Errorf("%s at %s, request %s: %v (%s, continued: %t)\nhad  %q\nwant %q", a.name, p.Name, g.id, g.err, g.reason, g.continued, g.texts, want)
+			c.Errorf("%s at %s, request %s: %v (%s, continued: %t)\nhad  %q\nwant %q\n%s", a.name, p.Name, g.id, g.err, g.reason, g.continued, g.texts, want, logged(p, g.id))
 		}
 	}
+}
+
+// logged is what a peer's log says of a request.
+func logged(p *stage.Peer, id string) string {
+	log, _ := os.ReadFile(p.Log())
+	var found strings.Builder
+	for line := range strings.Lines(string(log)) {
+		if strings.Contains(line, id) {
+			found.WriteString(line)
+		}
+	}
+	return found.String()
 }
 
 func prefixes(texts, of []string) bool {
@@ -302,7 +315,7 @@ func (c *churn) said(a asking, bare map[string]any) ([]string, error) {
 	c.bare.ServeHTTP(w, httptest.NewRequest(http.MethodPost, path, bytes.NewReader(body)))
 	g := got{}
 	err = g.whole(w.Body.Bytes())
-	return g.texts, err
+	return g.said(), err
 }
 
 // send sends a request, and reads its answer to the end.
@@ -332,7 +345,7 @@ func (c *churn) send(p *stage.Peer, a asking, body map[string]any) (g got) {
 		said, err := io.ReadAll(response.Body)
 		g.err = errors.Join(err, g.whole(said))
 	}
-	g.continued = g.continued || response.Trailer.Get("X-Relay-Continued") != ""
+	g.continued = g.continued || cmp.Or(response.Header.Get("X-Relay-Continued"), response.Trailer.Get("X-Relay-Continued")) != ""
 	return g
 }
 

@@ -77,7 +77,7 @@ func cutStreams(t *testing.T, cut seam.Cut, o seam.Options) seam.Tally {
 	})
 	seed := rand.Uint64()
 	t.Logf("cut by the seed %d", seed)
-	questions, err := m.Questions(t.Context(), cuts, cutTokens)
+	questions, err := m.Questions(t.Context(), cuts, cutTokens, len(o.Args) == 0)
 	if err != nil {
 		t.Fatal(err)
 	}

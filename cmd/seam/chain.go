@@ -19,8 +19,8 @@ type chain struct {
 	tokens []token
 	prompt int // Its tokens, and those that were given with it.
 	// first is how long it took until the first token: the prefill of all that was
-	// given, and one step. step is the median time from one token to the next.
-	first, step time.Duration
+	// given, and one step.
+	first time.Duration
 }
 
 // text is that of the first n tokens.

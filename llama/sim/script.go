@@ -18,7 +18,9 @@ type Script struct {
 	// Turns are the answers. Turn k, from 0, is given when the assistant has
 	// called tools k times since the user's message. A turn that calls tools is
 	// given only where the request has some and its tool_choice is not "none".
-	// Other requests, and those past the end, are answered as without a script.
+	// Other requests, and those past the end, are answered as without a script. Of a
+	// turn that is begun, as the assistant's last message or in the ids of a prompt that
+	// the template could have written, the rest is given.
 	Turns []Turn `json:"turns"`
 }
 

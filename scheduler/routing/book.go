@@ -9,8 +9,9 @@ import (
 const (
 	// half is after what time half as much is made of the work that a replica got.
 	half = 3 * time.Minute
-	// stale is after what time a third is left of what a replica said of others' requests.
-	stale = 3 * time.Second
+	// stale is after what time a third is left of what a replica said of others' requests,
+	// and gone after what time a third of what all said is.
+	stale, gone = 3 * time.Second, 30 * time.Second
 	// fullFor is how long one that said that it is full is asked last.
 	fullFor = time.Second
 	// After failures in a row it is left alone for rest, twice as long each time up to
@@ -152,13 +153,13 @@ func (m *model) returned(known []*replica, all []candidate, now time.Time) {
 }
 
 // busy reckons how many requests each replica has. What it said is as good as it is new;
-// what is old is taken for what all have in the mean, and more or less by chance, so that
-// not every entrance sends everything where there was room once.
+// what is old is taken for what all have in the mean, more or less by chance, so that not
+// every entrance sends everything where there was room once.
 func (m *model) busy(known []*replica, all []candidate, now time.Time, chance uint64) {
 	mean, n := 0.0, 0.0
 	for i, k := range known {
-		if all[i].there() && !all[i].Local && !k.heard.IsZero() {
-			mean, n = mean+k.others*k.fresh(now), n+1
+		if all[i].there() && !all[i].Local {
+			mean, n = mean+k.others*k.fresh(now, gone), n+1
 		}
 	}
 	mean /= max(1, n)
@@ -171,7 +172,7 @@ func (m *model) busy(known []*replica, all []candidate, now time.Time, chance ui
 		if k.slots > 0 {
 			c.Slots = k.slots
 		}
-		sure := k.fresh(now)
+		sure := k.fresh(now, stale)
 		c.ahead = float64(k.sent) + k.others*sure + 2*portion(chance^k.hash)*mean*(1-sure)
 	}
 }
@@ -228,12 +229,12 @@ func (k *replica) workAt(now time.Time) float64 {
 	return k.work * math.Exp2(-float64(now.Sub(k.worked))/float64(half))
 }
 
-// fresh is from 1, for what was heard now, to 0.
-func (k *replica) fresh(now time.Time) float64 {
+// fresh is from 1, for what was heard now, to 0, for what was heard long before.
+func (k *replica) fresh(now time.Time, old time.Duration) float64 {
 	if k.heard.IsZero() {
 		return 0
 	}
-	return math.Exp(-float64(now.Sub(k.heard)) / float64(stale))
+	return math.Exp(-float64(now.Sub(k.heard)) / float64(old))
 }
 
 // Keep drops what is kept of models that are no more.

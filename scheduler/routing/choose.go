@@ -87,14 +87,13 @@ func choose(w *Want, list []candidate, chance uint64) Decision {
 
 // reckon fills in the seconds.
 func (c *candidate) reckon(w *Want, v *Verdict) {
-	whole := float64(w.Tokens) * c.read
-	v.Read, v.Write = whole, usualAnswer*c.write
+	v.Read, v.Write = float64(w.Tokens)*c.read, usualAnswer*c.write
 	if n := len(w.Prefix); n > 0 {
 		v.Read *= 1 - float64(min(c.has, n))/float64(n)
 	}
 	slots := float64(max(1, c.Slots))
 	over := math.Round(c.ahead) + min(float64(w.takes()), slots) - slots
-	v.Wait = impatience * math.Ceil(max(0, over)/slots) * (whole + v.Write)
+	v.Wait = impatience * math.Ceil(max(0, over)/slots) * c.pace()
 	if w.takes() == 0 {
 		v.Wait, v.Write = 0, 0
 	}

@@ -31,6 +31,12 @@ func (c *conversation) prefix() []uint64 {
 	return p
 }
 
+// checked is a test, or one of rapid's.
+type checked interface {
+	Helper()
+	Fatalf(format string, args ...any)
+}
+
 // crowd is conversations over replicas.
 type crowd struct {
 	rnd       *rand.Rand
@@ -64,7 +70,7 @@ func (c *crowd) begin(turns int) {
 }
 
 // turn has one of the conversations ask, and leave where it has come to its end.
-func (c *crowd) turn(t testing.TB, at int) {
+func (c *crowd) turn(t checked, at int) {
 	t.Helper()
 	talk := c.live[at]
 	entrance := talk.entrance
@@ -105,69 +111,81 @@ func (c *crowd) spread() float64 {
 	return float64(most-least) * float64(len(c.replicas)) / float64(sum)
 }
 
-func (c *crowd) rounds(t testing.TB) {
-	for range 50 {
-		c.begin(10)
-	}
-	for len(c.live) > 0 {
-		for i := len(c.live) - 1; i >= 0; i-- {
-			c.turn(t, i)
-		}
-	}
-}
-
-func (c *crowd) mixed(t testing.TB) {
-	for range 50 {
-		c.begin(10)
-	}
-	for len(c.live) > 0 {
-		c.turn(t, c.rnd.IntN(len(c.live)))
-	}
-}
-
-func (c *crowd) churn(t testing.TB) {
-	for range 3000 {
-		for len(c.live) < 50 {
-			c.begin(5 + c.rnd.IntN(11))
-		}
-		c.turn(t, c.rnd.IntN(len(c.live)))
-	}
-}
-
-func (c *crowd) away(t testing.TB) {
-	for i := range 4500 {
-		for len(c.live) < 50 {
-			c.begin(5 + c.rnd.IntN(11))
-		}
-		switch i {
-		case 1500:
-			c.replicas[0].Out = routing.NotAlive
-		case 1700:
-			c.replicas[0].Out = ""
-		case 2000:
-			clear(c.asked)
-		}
-		c.turn(t, c.rnd.IntN(len(c.live)))
-	}
-}
-
-func TestExplore(t *testing.T) {
-	for _, entrances := range []int{1, 3} {
-		for _, stays := range []bool{true, false} {
-			if entrances == 1 && !stays {
-				continue
+// The ways in which 50 conversations come about.
+var customs = map[string]func(*crowd, checked){
+	// In rounds, ten turns each.
+	"rounds": func(c *crowd, t checked) {
+		c.fill(50, 10, 10)
+		for len(c.live) > 0 {
+			for i := len(c.live) - 1; i >= 0; i-- {
+				c.turn(t, i)
 			}
-			for name, f := range map[string]func(*crowd, testing.TB){"rounds": (*crowd).rounds, "mixed": (*crowd).mixed, "churn": (*crowd).churn, "away": (*crowd).away} {
-				var hit, spread, worst, worstS float64
-				worst = 1
-				const runs = 60
-				for seed := range runs {
-					c := newCrowd(uint64(seed), 3, entrances, stays)
-					f(c, t)
-					hit, spread = hit+c.hits()/runs, spread+c.spread()/runs
-					worst, worstS = min(worst, c.hits()), max(worstS, c.spread())
-				}
-				fmt.Printf("entrances %d stays %-5v %-6s hits %.3f (%.3f) spread %.3f (%.3f)\n", entrances, stays, name, hit, worst, spread, worstS)
+		}
+	},
+	// In any order, ten turns each.
+	"mixed": func(c *crowd, t checked) {
+		c.fill(50, 10, 10)
+		for len(c.live) > 0 {
+			c.turn(t, c.rnd.IntN(len(c.live)))
+		}
+	},
+	// Some end and others begin all the time.
+	"churn": func(c *crowd, t checked) {
+		for range 2000 {
+			c.fill(50, 5, 15)
+			c.turn(t, c.rnd.IntN(len(c.live)))
+		}
+	},
+	// The same, and a replica is away for a while; the load is that of after it came back.
+	"away": func(c *crowd, t checked) {
+		for i := range 3500 {
+			switch i {
+			case 1000:
+				c.replicas[0].Out = routing.NotAlive
+			case 1200:
+				c.replicas[0].Out = ""
+			case 1500:
+				clear(c.asked)
+			}
+			c.fill(50, 5, 15)
+			c.turn(t, c.rnd.IntN(len(c.live)))
+		}
+	},
+}
+
+// fill begins conversations until there are so many, with so many turns.
+func (c *crowd) fill(n, least, most int) {
+	for len(c.live) < n {
+		c.begin(least + c.rnd.IntN(most-least+1))
+	}
+}
+
+// Conversations reach the replica that answered them last, and replicas alike get alike:
+// also where every turn comes through another entrance.
+func TestTalksStayAndLoadIsEven(t *testing.T) {
+	for _, c := range []struct {
+		name      string
+		entrances int
+		stays     bool
+		// least are the hits, and most the spread: in the mean of all runs, and in each.
+		least, eachLeast, most, eachMost float64
+	}{
+		{"one entrance", 1, true, 0.99, 0.98, 0.1, 0.2},
+		{"three entrances", 3, true, 0.99, 0.98, 0.12, 0.25},
+		{"any of three entrances", 3, false, 0.9, 0.85, 0.15, 0.35},
+	} {
+		for custom, f := range customs {
+			const runs = 40
+			hits, spread, worstHits, worstSpread := 0.0, 0.0, 1.0, 0.0
+			for seed := range uint64(runs) {
+				crowd := newCrowd(seed, 3, c.entrances, c.stays)
+				f(crowd, t)
+				hits, spread = hits+crowd.hits()/runs, spread+crowd.spread()/runs
+				worstHits, worstSpread = min(worstHits, crowd.hits()), max(worstSpread, crowd.spread())
+			}
+			t.Logf("%-22s %-6s  hits %.3f, at least %.3f  spread %.3f, at most %.3f", c.name, custom, hits, worstHits, spread, worstSpread)
+			if hits < c.least || worstHits < c.eachLeast || spread > c.most || worstSpread > c.eachMost {
+				t.Errorf("%s, %s: hits %.3f, at least %.3f; spread %.3f, at most %.3f", c.name, custom, hits, worstHits, spread, worstSpread)
 			}
 		}
 	}

@@ -33,7 +33,7 @@ const (
 	batchClients = 500
 	// batchAsked is how many requests the one who waits for answers sends, one after the
 	// other; batchAskedUnruled how many where each of them waits for long.
-	batchAsked, batchAskedUnruled = 120, 4
+	batchAsked, batchAskedUnruled = 120, 3
 )
 
 // batch measures how long somebody who waits for an answer waits for its first token:
@@ -154,7 +154,7 @@ func beside(ctx context.Context, doors []*stage.Peer, others, key string, asked 
 		for i := range batchClients {
 			clients.Go(func() {
 				for {
-					_, err := firstToken(many, doors[i%len(doors)], others, 100, 16)
+					_, err := firstToken(many, doors[i%len(doors)], others, 20, 16)
 					switch {
 					case many.Err() != nil:
 						return
@@ -176,7 +176,7 @@ func beside(ctx context.Context, doors []*stage.Peer, others, key string, asked 
 	}
 	before := answered.Load()
 	for i := range asked {
-		first, err := firstToken(ctx, doors[i%len(doors)], key, 200, 8)
+		first, err := firstToken(ctx, doors[i%len(doors)], key, 40, 8)
 		if err != nil {
 			return nil, 0, err
 		}
@@ -194,8 +194,8 @@ var promptsAsked atomic.Int64
 
 // firstToken asks for a streamed answer, reads all of it, and returns how long its first
 // event took. No two prompts begin alike: nothing of them is known to the engine.
-func firstToken(ctx context.Context, p *stage.Peer, key string, prompt, tokens int) (first time.Duration, err error) {
-	text := fmt.Sprintf("%d ", promptsAsked.Add(1)) + strings.Repeat("gold ", prompt)
+func firstToken(ctx context.Context, p *stage.Peer, key string, words, tokens int) (first time.Duration, err error) {
+	text := fmt.Sprintf("%d ", promptsAsked.Add(1)) + strings.Repeat("gold ", words)
 	body, err := json.Marshal(map[string]any{
 		"model": "sim", "stream": true, "max_tokens": tokens, "ignore_eos": true, "messages": []map[string]string{{"role": "user", "content": text}},
 	})

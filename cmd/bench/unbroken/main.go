@@ -51,7 +51,8 @@ type kind struct {
 	cut     seam.Cut
 	streams int
 	args    []string // For the engines.
-	// same: each stream is to be the same as one that nobody disturbs.
+	// same: each stream is to be the same as one that nobody disturbs. None has a stop
+	// string then.
 	same bool
 	lab  bool
 }
@@ -90,7 +91,7 @@ func measure(ctx context.Context, k kind) (err error) {
 		*seed = uint64(time.Now().UnixNano())
 	}
 	figure.Say("%s: %d streams of %d tokens, seed %d", k.name, k.streams, tokens, *seed)
-	questions, err := m.Questions(ctx, kinds, tokens)
+	questions, err := m.Questions(ctx, kinds, tokens, !k.same)
 	if err != nil {
 		return err
 	}
@@ -113,11 +114,11 @@ func show(k kind, t seam.Tally) error {
 			figure.Value("gap_p50_s_"+k.name+of.name, figure.Median(of.list), "s")
 			figure.Value("gap_p99_s_"+k.name+of.name, figure.Rank(of.list, 0.99), "s")
 		}
-		figure.Value("engine_prefill_p50_s_"+k.name, figure.Median(t.Prefills), "s")
-		if k.name == "drained" {
-			over := worst(t)
-			figure.Ratio("longest_gap_drained", t.Longest[over], t.Prefills[over]+t.Steps[over], "s")
-		}
+		// The same tokens, asked for anew: by the bare engine, and at the same entrance.
+		figure.Value("engine_first_token_p50_s_"+k.name, figure.Median(t.Prefills), "s")
+		figure.Ratio("gap_of_first_token_p50_"+k.name, figure.Median(t.Gaps), figure.Median(t.Firsts), "s")
+		figure.Ratio("gap_of_first_token_p99_"+k.name, figure.Rank(t.Gaps, 0.99), figure.Rank(t.Firsts, 0.99), "s")
+		figure.Value("gap_over_step_and_prefill_"+k.name, float64(t.Over), "streams")
 		figure.Ratio("same_"+k.name, float64(t.Same), float64(t.Cut), "streams")
 		figure.Say("%s: at %.0f %.0f %.0f %.0f %.0f tokens (least, quarters, most); %d continued from text", k.name,
 			figure.Rank(t.At, 0), figure.Rank(t.At, 0.25), figure.Median(t.At), figure.Rank(t.At, 0.75), figure.Rank(t.At, 1), t.ByText)
@@ -129,16 +130,4 @@ func show(k kind, t seam.Tally) error {
 		return fmt.Errorf("%d of %d streams are not the same as undisturbed ones", t.Cut-t.Same, t.Cut)
 	}
 	return nil
-}
-
-// worst is the stream whose longest gap is the most of what the same prefill and two
-// steps take an engine that is asked directly.
-func worst(t seam.Tally) (at int) {
-	over := func(i int) float64 { return t.Longest[i] / (t.Prefills[i] + t.Steps[i]) }
-	for i := range t.Longest {
-		if over(i) > over(at) {
-			at = i
-		}
-	}
-	return at
 }
