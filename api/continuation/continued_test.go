@@ -67,6 +67,10 @@ func run(kind chat.Kind, ask asker, body string, cuts ...int) (got told, err err
 		if cut < 0 || cut > len(chunks) {
 			cut = len(chunks)
 		}
+		// What is held back to the end comes at once with it.
+		if cut > 0 && cut < len(chunks) && bytes.Contains(chunks[cut-1], []byte(`"delta":{"content":"`)) && !bytes.Contains(chunks[cut-1], []byte(`"timings"`)) {
+			cut++
+		}
 		for _, c := range chunks[:cut] {
 			list := [][]byte{c}
 			if seam != nil {

@@ -211,7 +211,6 @@ func (m *model) answer(at, limit int, stops []string, kind chat.Kind, echo strin
 	}
 	finish := "length"
 	rest := m.script[at:]
-	role := false
 	for done := false; !done; {
 		size := min(1+m.chance(6, "token", len(m.script)-len(rest)), len(rest))
 		token := rest[:size]
@@ -244,11 +243,8 @@ func (m *model) answer(at, limit int, stops []string, kind chat.Kind, echo strin
 				chunk([]object{choice}, object{"timings": timings()})
 			case chat.OfChat:
 				var deltas []object
-				if n == 1 || !role {
-					role = true
-					if n == 1 {
-						deltas = append(deltas, object{"role": "assistant", "content": nil})
-					}
+				if n == 1 {
+					deltas = append(deltas, object{"role": "assistant", "content": nil})
 				}
 				now := echo + parsed(generated[:sent], true)
 				if now != shown {

@@ -89,9 +89,6 @@ func (p *Piece) Read(data []byte) error {
 	return nil
 }
 
-// Finished says that the answer ends with this chunk, but for its usage.
-func (p *Piece) Finished() bool { return p.finish != nil }
-
 func (p *Piece) object(v json.RawMessage, each func(name []byte, v json.RawMessage)) {
 	if !isNull(v) && !chat.Members(v, each) {
 		p.wrong = true

@@ -70,7 +70,8 @@ func (t *tokens) add(p *Piece, fresh, end int, grab func(int) bool) error {
 	}
 	o := &t.open
 	o.count += fresh
-	if fresh != len(p.ids) || p.unknown || len(o.ahead)+len(p.bytes) > maxAhead {
+	// What comes with no token is of some that were held back, as at an answer's end.
+	if fresh != len(p.ids) || p.unknown || len(p.content) > 0 && len(p.ids) == 0 || len(o.ahead)+len(p.bytes) > maxAhead {
 		o.hole, o.unclear = true, true
 	}
 	if n := len(p.ids); n > 0 {
@@ -164,6 +165,7 @@ func (t *tokens) cut(end int) tokens {
 	c := tokens{ids: t.ids[:len(t.ids)-t.open.ids], runs: slices.Clone(t.runs), last: t.last}
 	if end > t.end() {
 		r := t.open.run(len(c.ids), end)
+		r.odd = r.odd || len(t.open.ahead) > 0 // It may be of something that is hidden.
 		if t.open.told < t.open.count {
 			r.lastID = -1
 		}
