@@ -158,8 +158,7 @@ func (a *attempt) send(ctx context.Context, k *clock, path string, body payload,
 	over()
 	if err != nil {
 		no := a.broken(ctx, err, nil)
-		var left leftError
-		no.unasked = !a.reached.Load() && !errors.As(no.cause, &left)
+		no.unasked = !a.reached.Load()
 		return nil, no
 	}
 	resp.Body = a.call.waited(resp.Body)

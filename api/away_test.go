@@ -75,12 +75,17 @@ func TestAway(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			p, serving := newMesh(t, []sim.Options{{Slots: 2, Faults: []sim.Fault{{Kind: sim.FaultStall, After: c.after}}}, {Slots: 2}}, nil)
-			leave, reached := leaves(p, serving[0]), eventsFrom(p, serving[0], c.after+1)
-			came := make(chan received, 1)
-			go func() { came <- send(t, "POST", p.url+"/v1/chat/completions", c.body) }()
-			<-reached
-			leave()
-			got := <-came
+			leave := leaves(p, serving[0])
+			var got received
+			if c.said {
+				got = streamOf(t, p.url, c.body, c.after+1, leave) // the role, too
+			} else {
+				reached, came := eventsFrom(p, serving[0], c.after+1), make(chan received, 1)
+				go func() { came <- send(t, "POST", p.url+"/v1/chat/completions", c.body) }()
+				<-reached
+				leave()
+				got = <-came
+			}
 			if a := readAnswer(t, got.body); a.err != nil || got.status != 200 || !strings.Contains(c.body, `"n":2`) && a.text != wantText() {
 				t.Errorf("%+v: %v", a, got)
 			}
@@ -100,7 +105,7 @@ func TestAway(t *testing.T) {
 func TestAwayIsNoEnd(t *testing.T) {
 	for _, stream := range []bool{true, false} {
 		p, serving := newMesh(t, []sim.Options{{Slots: 2, DecodeRate: 50}, {}}, nil)
-		leave, reached := leaves(p, serving[0]), eventsFrom(p, serving[0], 6)
+		leave, reached := leaves(p, serving[0]), eventsFrom(p, serving[0], 14) // of 24 tokens and some more, one by one
 		body := strings.Replace(chatBody(testModel, stream), `"messages"`, `"n":2,"messages"`, 1)
 		came := make(chan received, 1)
 		go func() { came <- send(t, "POST", p.url+"/v1/chat/completions", body) }()

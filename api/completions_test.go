@@ -400,16 +400,22 @@ func TestBrokenMidStream(t *testing.T) {
 // the rest.
 func stream(t *testing.T, url string, events int, between func()) received {
 	t.Helper()
+	return streamOf(t, url, chatBody(testModel, true), events, between)
+}
+
+// streamOf is stream for a request of one's own.
+func streamOf(t *testing.T, url, body string, events int, between func()) received {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	r, _ := http.NewRequestWithContext(ctx, "POST", url+"/v1/chat/completions", strings.NewReader(chatBody(testModel, true)))
+	r, _ := http.NewRequestWithContext(ctx, "POST", url+"/v1/chat/completions", strings.NewReader(body))
 	r.Header.Set("Authorization", "Bearer "+testKey)
 	resp, err := http.DefaultTransport.RoundTrip(r)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer resp.Body.Close()
-	var body strings.Builder
+	var got strings.Builder
 	reader := newEventReader(resp.Body, maxEvent)
 	for n := 0; ; n++ {
 		if n == events {
@@ -417,12 +423,12 @@ func stream(t *testing.T, url string, events int, between func()) received {
 		}
 		ev, err := reader.next()
 		if err == io.EOF {
-			return received{resp.StatusCode, resp.Header, body.String(), nil, resp.Trailer}
+			return received{resp.StatusCode, resp.Header, got.String(), nil, resp.Trailer}
 		}
 		if err != nil {
-			return received{resp.StatusCode, resp.Header, body.String(), err, nil}
+			return received{resp.StatusCode, resp.Header, got.String(), err, nil}
 		}
-		body.Write(ev.raw)
+		got.Write(ev.raw)
 	}
 }
 
