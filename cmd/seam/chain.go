@@ -42,21 +42,31 @@ func (c chain) ids(n int) []int {
 
 // shown is what a client is given of a chain: the text before a stop string, the tokens
 // up to the one that completes the string, and whether there is one. Where there is none
-// the engine never sends what it holds back at the end as the possible beginning of one.
+// the engine never sends what it holds back at the end: all tokens from the first after
+// which the text ended with the possible beginning of one each time.
 func (c chain) shown(stop string) (text string, tokens int, stopped bool) {
 	if stop == "" {
 		return c.text(len(c.tokens)), len(c.tokens), false
 	}
+	sent := 0
 	for i, t := range c.tokens {
 		text += t.text
 		if at := strings.Index(text, stop); at >= 0 {
 			return text[:at], i + 1, true
 		}
-	}
-	for n := len(stop) - 1; n > 0; n-- {
-		if strings.HasSuffix(text, stop[:n]) {
-			return text[:len(text)-n], len(c.tokens), false
+		if !beginsAtEnd(text, stop) {
+			sent = len(text)
 		}
 	}
-	return text, len(c.tokens), false
+	return text[:sent], len(c.tokens), false
+}
+
+// beginsAtEnd says whether a text ends with a beginning of a stop string.
+func beginsAtEnd(text, stop string) bool {
+	for n := 1; n < len(stop); n++ {
+		if strings.HasSuffix(text, stop[:n]) {
+			return true
+		}
+	}
+	return false
 }
