@@ -29,6 +29,8 @@ type attempt struct {
 	// began says that something of the answer came from the replica, farther that the
 	// answer has come farther by it.
 	began, farther bool
+	// from is how many tokens it had before.
+	from int
 	// turnedDown says that the engine refused the request itself, as it should.
 	turnedDown bool
 	away       away
@@ -54,6 +56,7 @@ var errPanicked = errors.New("relay failed in the middle of a request")
 func (a *attempt) do(ctx context.Context) (no *refusal, gone bool) {
 	end := errPanicked
 	defer func() { a.route.Done(end) }()
+	a.from = a.headway.tokens()
 	no = a.run(ctx)
 	switch {
 	case no == nil:
@@ -62,6 +65,8 @@ func (a *attempt) do(ctx context.Context) (no *refusal, gone bool) {
 		end, gone = context.Canceled, true
 	case a.turnedDown:
 		end = nil // the engine did its part
+	case a.away.left != nil:
+		end = context.Canceled // it was well, as far as this request can tell
 	default:
 		end = no
 	}
@@ -97,6 +102,7 @@ func (a *attempt) run(ctx context.Context) *refusal {
 		defer resp.Body.Close()
 		a.away.mu.Lock()
 		a.headway.begin()
+		a.from = 0
 		a.away.mu.Unlock()
 		return a.passStream(ctx, k, resp, nil)
 	}

@@ -11,12 +11,12 @@ import (
 )
 
 const (
-	// maxDeaths is how many engines may end over a request without a word before it is
-	// given to one more: the first may have ended by itself, the second shows that the
-	// request ends engines.
-	maxDeaths = 1
-	// maxDeathsInAll is the same of engines that had begun to answer.
-	maxDeathsInAll = 8
+	// maxDeaths is how many engines may end over a request before it is given to one more:
+	// the first may have ended by itself, the second shows that the request ends engines. So
+	// it is again once the answer has come aliveTokens farther.
+	maxDeaths, aliveTokens = 1, 32
+	// maxDeathsInAll is how many may end in all.
+	maxDeathsInAll = 4
 	// idlePerAttempt is how many attempts may fail for each further one without an engine's
 	// fault: peers may not be reached, go away, or take nothing now.
 	idlePerAttempt = 10
@@ -28,7 +28,8 @@ func (d *Door) attempts(ctx context.Context, m scheduler.ServedModel, h *headway
 	c := h.call
 	h.want.UID, h.want.Tried = m.UID, nil
 	h.fruitless, h.idle, h.left, h.asked = 0, 0, 0, nil
-	h.kept.drop()
+	h.gap, h.taken, h.stuck, h.track = nil, false, "", nil // What another model said is not gone on with.
+	h.drop()
 	var last *refusal // why the attempt before this one failed
 	for {
 		a := &attempt{door: d, call: c, headway: h, request: h.request, shown: h.shown}
@@ -69,9 +70,8 @@ func (d *Door) attempts(ctx context.Context, m scheduler.ServedModel, h *headway
 			return no
 		}
 		last = no
-		if mark := cmp.Or(rt.Mark, rt.Peer); !slices.Contains(h.want.Tried, mark) {
-			h.want.Tried = append(h.want.Tried, mark)
-		}
+		mark := cmp.Or(rt.Mark, rt.Peer)
+		h.want.Tried = append(slices.DeleteFunc(h.want.Tried, func(tried string) bool { return tried == mark }), mark)
 		if end := h.failed(ctx, a, no); end != nil {
 			return end
 		}
@@ -91,7 +91,9 @@ func (h *headway) failed(ctx context.Context, a *attempt, no *refusal) *refusal 
 	}
 	switch {
 	case a.farther && goesOn:
-		h.fruitless, h.idle, h.left, h.deaths = 0, 0, 0, 0
+		h.fruitless, h.idle, h.left = 0, 0, 0
+		h.want.Tried = h.want.Tried[len(h.want.Tried)-1:] // The others may be well by now.
+	case h.gap != nil && no.reason == scheduler.Busy: // As long as the gap may last, there may be room.
 	case a.away.left != nil:
 		h.idle, h.left = h.idle+1, h.left+1
 	case no.unasked, no.reason == scheduler.PeerGone:
@@ -101,7 +103,9 @@ func (h *headway) failed(ctx context.Context, a *attempt, no *refusal) *refusal 
 	}
 	if no.died {
 		c.deaths++
-		if !a.farther && (a.plan != nil || !a.began) {
+		if tokens := h.tokens(); tokens-h.diedAt >= aliveTokens {
+			h.deaths, h.diedAt = 1, tokens
+		} else {
 			h.deaths++
 		}
 	}
@@ -116,6 +120,8 @@ func (h *headway) failed(ctx context.Context, a *attempt, no *refusal) *refusal 
 		end = no
 	}
 	switch {
+	case h.seen && end != nil && end.retry == scheduler.RetryNever && why == "":
+		return h.brokeOff(end, "")
 	case h.seen && (end != nil || why != ""):
 		if h.gap != nil && why == "" { // The loss says more than that nobody made it good.
 			no, why = h.gap.why, end.message
@@ -154,7 +160,7 @@ func (d *Door) pick(ctx context.Context, h *headway, last *refusal) (scheduler.R
 		// One time for all attempts, of which a moment is left for looking around.
 		bound(max(h.patience-c.routed, glance))
 	}
-	if retry := d.opt.Deadlines.Retry; last != nil && last.answered && retry > 0 {
+	if retry := d.opt.Deadlines.Retry; h.gap == nil && last != nil && last.answered && retry > 0 {
 		bound(retry)
 	}
 	if h.gap != nil && !h.gap.until.IsZero() {

@@ -3,6 +3,7 @@ package api
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -93,7 +94,7 @@ func TestAway(t *testing.T) {
 				t.Errorf("%v", got)
 			}
 			ends := p.sched.settled()
-			if len(ends) != 2 || scheduler.ReasonOf(ends[0]) != scheduler.Draining || ends[1] != nil {
+			if len(ends) != 2 || !errors.Is(ends[0], context.Canceled) || ends[1] != nil {
 				t.Errorf("the routes ended with %v", ends)
 			}
 			await(t, serving[0].engine, func(st sim.State) bool { return st.Active == 0 })

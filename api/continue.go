@@ -3,6 +3,7 @@ package api
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"relay/api/continuation"
@@ -41,9 +42,11 @@ type headway struct {
 	kept  buffer
 
 	// Since the answer last came farther: fruitless are the attempts that an engine failed,
-	// idle those that no engine failed, left those of them whose replica was left; deaths
-	// are those over which an engine ended.
-	fruitless, idle, left, deaths int
+	// idle those that no engine failed, left those of them whose replica was left.
+	fruitless, idle, left int
+	// deaths are the engines that ended over it one after the other, the last of them when
+	// the answer had diedAt tokens.
+	deaths, diedAt int
 	// last is when a part of the answer was taken in last; gap is what is known of the
 	// time since, while nobody goes on with it.
 	last time.Time
@@ -123,6 +126,14 @@ func (h *headway) note(ev *chunk) {
 // finish sends what the answer ends with. The errors are those of answer.finish.
 func (h *headway) finish() (wrong, lost error) { return h.ans.finish(h.tally.sum()) }
 
+// tokens is how many tokens the answer has, as far as it was taken in.
+func (h *headway) tokens() int {
+	if h.track == nil {
+		return h.call.answer
+	}
+	return h.track.Tokens()
+}
+
 // goesOn says whether there is something of the answer that must not be lost: then it is
 // not begun anew as long as it can be gone on with.
 func (h *headway) goesOn() bool { return h.seen || h.taken && !h.request.stream }
@@ -176,10 +187,14 @@ func (h *headway) brokeOff(no *refusal, why string) *refusal {
 	h.door.opt.Metrics.BrokeOff()
 	text := no.message
 	if why != "" {
-		text += "; it cannot be continued: " + why
+		text += "; it cannot be continued: " + strings.TrimSuffix(why, "; ask again")
 	}
-	ended := refuse(scheduler.CannotContinue, "the answer broke off after %d events: %s; ask again", h.call.events, text)
-	ended.cause, ended.retry, ended.last = no.cause, scheduler.RetryLater, true
+	ended := refuse(scheduler.CannotContinue, "the answer broke off after %d events: %s", h.call.events, text)
+	ended.cause, ended.retry, ended.last = no.cause, scheduler.RetryNever, true
+	if no.retry != scheduler.RetryNever {
+		ended.retry = scheduler.RetryLater
+		ended.message += "; ask again"
+	}
 	return ended
 }
 

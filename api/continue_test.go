@@ -166,7 +166,7 @@ func TestContinuedAgainAndAgain(t *testing.T) {
 	for _, stream := range []bool{true, false} {
 		var engines []sim.Options
 		for range 6 {
-			engines = append(engines, sim.Options{Faults: []sim.Fault{{Kind: sim.FaultDie, After: 2}}})
+			engines = append(engines, sim.Options{Faults: []sim.Fault{{Kind: sim.FaultEnd, After: 2}}})
 		}
 		p, _ := newMesh(t, engines, nil)
 		got := send(t, "POST", p.url+"/v1/chat/completions", chatBody(testModel, stream))
@@ -288,7 +288,7 @@ func TestNobodyGoesOn(t *testing.T) {
 func TestContinuedIsCountedOnce(t *testing.T) {
 	used := &gate{told: make(chan [2]int, 10)}
 	var rows = newRows()
-	p, _ := newMesh(t, []sim.Options{{Faults: []sim.Fault{{Kind: sim.FaultDie, After: 5}}}, {Faults: []sim.Fault{{Kind: sim.FaultDie, After: 5}}}, {}}, func(o *DoorOptions) {
+	p, _ := newMesh(t, []sim.Options{{Faults: []sim.Fault{{Kind: sim.FaultEnd, After: 5}}}, {Faults: []sim.Fault{{Kind: sim.FaultEnd, After: 5}}}, {}}, func(o *DoorOptions) {
 		o.Audit, o.Quota = func(r audit.Row) { rows.add(r) }, used
 	})
 	got := send(t, "POST", p.url+"/v1/chat/completions", chatBody(testModel, true))

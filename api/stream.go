@@ -125,7 +125,7 @@ func (a *attempt) take(k *clock, ev *chunk) *refusal {
 	case wrong != nil:
 		return a.failed(fmt.Errorf("event %d: %w", a.call.events+1, wrong), "%s sent an event that is not what was asked for", a.who())
 	}
-	a.farther = a.farther || h.taken
+	a.farther = a.farther || h.tokens() > a.from
 	return nil
 }
 
