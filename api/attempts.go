@@ -17,9 +17,9 @@ const (
 	maxDeaths = 1
 	// maxDeathsInAll is the same of engines that had begun to answer.
 	maxDeathsInAll = 8
-	// unaskedPerAttempt is how many replicas may turn out not to be reached, or to take
-	// nothing now, for each further attempt: nothing of the request's is used up by those.
-	unaskedPerAttempt = 3
+	// idlePerAttempt is how many attempts may fail for each further one without an engine's
+	// fault: peers may not be reached, go away, or take nothing now.
+	idlePerAttempt = 10
 )
 
 // attempts asks one model's replicas in turn, until one has given the whole answer, or what
@@ -27,7 +27,8 @@ const (
 func (d *Door) attempts(ctx context.Context, m scheduler.ServedModel, h *headway) *refusal {
 	c := h.call
 	h.want.UID, h.want.Tried = m.UID, nil
-	h.fruitless, h.unasked, h.asked = 0, 0, nil
+	h.fruitless, h.idle, h.left, h.asked = 0, 0, 0, nil
+	h.kept.drop()
 	var last *refusal // why the attempt before this one failed
 	for {
 		a := &attempt{door: d, call: c, headway: h, request: h.request, shown: h.shown}
@@ -88,11 +89,14 @@ func (h *headway) failed(ctx context.Context, a *attempt, no *refusal) *refusal 
 			goesOn = false // It is begun anew.
 		}
 	}
-	if a.farther && goesOn {
-		h.fruitless, h.unasked, h.deaths = 0, 0, 0
-	} else if no.unasked {
-		h.unasked++
-	} else {
+	switch {
+	case a.farther && goesOn:
+		h.fruitless, h.idle, h.left, h.deaths = 0, 0, 0, 0
+	case a.away.left != nil:
+		h.idle, h.left = h.idle+1, h.left+1
+	case no.unasked, no.reason == scheduler.PeerGone:
+		h.idle++
+	default:
 		h.fruitless++
 	}
 	if no.died {
@@ -108,7 +112,7 @@ func (h *headway) failed(ctx context.Context, a *attempt, no *refusal) *refusal 
 		end = noMoreDeaths(c.deaths, no)
 	case ctx.Err() != nil: // The time for all attempts is over.
 		end = no
-	case no.verdict().retry != scheduler.RetryElsewhere || h.fruitless >= most || h.unasked > unaskedPerAttempt*(most-1):
+	case no.verdict().retry != scheduler.RetryElsewhere || h.fruitless >= most || h.idle > idlePerAttempt*(most-1):
 		end = no
 	}
 	switch {

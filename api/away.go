@@ -25,6 +25,8 @@ const lookAgain = time.Second
 // leftError is why an attempt ends whose replica was left.
 type leftError struct{ error }
 
+func (e leftError) Unwrap() error { return e.error }
+
 // watch leaves the replica when its route says so. over must be called at the attempt's end.
 func (a *attempt) watch(cancel context.CancelCauseFunc) (over func()) {
 	if a.route.Away == nil {
@@ -78,7 +80,9 @@ func (a *attempt) mayLeave() bool {
 			return true
 		}
 	}
-	return h.fruitless+1 < a.door.opt.Attempts
+	// From one that is gone nothing comes any more; by others the request is not to be led
+	// about for ever.
+	return scheduler.ReasonOf(context.Cause(a.route.Away)) == scheduler.PeerGone || h.left+1 < a.door.opt.Attempts
 }
 
 // hasLeft is the end of an attempt whose replica was left.

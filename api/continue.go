@@ -27,8 +27,9 @@ type headway struct {
 	tally tally
 	// track keeps what was taken in of the answer; nil where answers of this kind cannot
 	// be gone on with.
-	track *continuation.Track
-	piece continuation.Piece
+	track   *continuation.Track
+	tracked buffer // counts what track keeps
+	piece   continuation.Piece
 	// taken says that the reply has taken in a part of the answer, seen that data of it
 	// went to the client.
 	taken, seen bool
@@ -39,9 +40,10 @@ type headway struct {
 	asked []byte
 	kept  buffer
 
-	// fruitless are the attempts since the answer last came farther, unasked those of them
-	// that reached no engine, deaths those over which an engine ended.
-	fruitless, unasked, deaths int
+	// Since the answer last came farther: fruitless are the attempts that an engine failed,
+	// idle those that no engine failed, left those of them whose replica was left; deaths
+	// are those over which an engine ended.
+	fruitless, idle, left, deaths int
 	// last is when a part of the answer was taken in last; gap is what is known of the
 	// time since, while nobody goes on with it.
 	last time.Time
@@ -59,7 +61,7 @@ type gap struct {
 }
 
 func (d *Door) newHeadway(c *call, q *request, ans *answer, patience time.Duration) *headway {
-	h := &headway{door: d, call: c, request: q, ans: ans, shown: q.model, patience: patience, kept: buffer{held: d.held}}
+	h := &headway{door: d, call: c, request: q, ans: ans, shown: q.model, patience: patience, kept: buffer{held: d.held}, tracked: buffer{held: d.held}}
 	h.want = c.wants(q)
 	q.begins(&h.want)
 	return h
@@ -72,8 +74,9 @@ func (h *headway) begin() {
 	c.prompt, c.answer, c.cached = 0, 0, 0
 	h.tally = tally{answers: q.answers, most: q.choices()}
 	h.taken, h.stuck, h.track = false, "", nil
+	h.tracked.drop()
 	if q.tracked {
-		h.track = continuation.New(q.completion, c.grab)
+		h.track = continuation.New(q.completion, h.tracked.countSpare)
 	}
 	h.ans.speak(q.reply(c, h.shown))
 }
@@ -152,7 +155,7 @@ func (h *headway) keepAsked() bool {
 	}
 	body := h.request.calling(h.want.UID)
 	// Once more in what is asked next.
-	if !h.kept.count(2 * int(body.size())) {
+	if !h.kept.countSpare(2 * int(body.size())) {
 		return false
 	}
 	for _, part := range body {
@@ -162,7 +165,10 @@ func (h *headway) keepAsked() bool {
 }
 
 // drop lets go what was kept to go on.
-func (h *headway) drop() { h.kept.drop() }
+func (h *headway) drop() {
+	h.kept.drop()
+	h.tracked.drop()
+}
 
 // brokeOff is the end of an answer of which the client has seen a part. why says why it
 // cannot be gone on with; it may be empty.

@@ -23,6 +23,8 @@ func (a *attempt) goOn(ctx context.Context, k *clock) *refusal {
 	switch {
 	case no != nil && no.reason == scheduler.ContextLength && a.turnedDown:
 		if full := a.plan.Full(); full != nil { // The first engine would have ended here.
+			a.away.mu.Lock()
+			defer a.away.mu.Unlock()
 			return a.headway.close(full)
 		}
 		return a.cannotGoOn(no)

@@ -54,6 +54,8 @@ func alike(body string) string {
 	return body
 }
 
+var tokenCounts = regexp.MustCompile(`"(?:completion_tokens|total_tokens|output_tokens|reasoning_tokens)":\d+`)
+
 var chunkID = regexp.MustCompile(`"id":"[^"]*","|"created":\d+`)
 
 // comment is what a client is told of a continuation.
@@ -84,7 +86,11 @@ func TestContinued(t *testing.T) {
 				}
 				p.sched.set(func() { p.sched.peers = serving[1:] })
 				whole := send(t, "POST", p.url+kind.path, body)
-				want := alike(whole.body)
+				same := alike
+				if strings.Contains(kind.name, "reason") { // The stand-in does not make its marks anew as an engine does.
+					same = func(body string) string { return tokenCounts.ReplaceAllString(alike(body), `"":0`) }
+				}
+				want := same(whole.body)
 				rows.next(t)
 				if whole.status != 200 {
 					t.Fatal(whole)
@@ -95,7 +101,7 @@ func TestContinued(t *testing.T) {
 						got := send(t, "POST", p.url+kind.path, body)
 						row := rows.next(t)
 						name := fmt.Sprintf("%s after %d", f, at)
-						if got.err != nil || alike(got.body) != want {
+						if got.err != nil || same(got.body) != want {
 							t.Fatalf("%s: %v\n%s\nwant\n%s", name, got.err, got.body, whole.body)
 						}
 						said := comment.FindAllStringSubmatch(got.body, -1)

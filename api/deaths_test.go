@@ -61,14 +61,22 @@ func TestAFallbackIsTheOneMore(t *testing.T) {
 	}
 }
 
-// TestPeersThatAreGoneAreNoDeaths: a request outlives as many of them as it has attempts.
+// TestPeersThatAreGoneAreNoDeaths: a request outlives more of them than it has attempts,
+// before its answer begins and while nobody goes on with it.
 func TestPeersThatAreGoneAreNoDeaths(t *testing.T) {
-	entrance, serving := newMesh(t, []sim.Options{{}, {}, {}}, nil)
-	serving[0].stopHop()
-	serving[1].stopHop()
-	got := send(t, "POST", entrance.url+"/v1/chat/completions", chatBody(testModel, true))
-	if a := readAnswer(t, got.body); got.status != 200 || a.text != wantText() || got.header.Get(headerPeer) != "peer2" {
-		t.Error(got)
+	for _, first := range []sim.Options{{}, {Faults: []sim.Fault{{Kind: sim.FaultDie, After: 4}}}} {
+		for _, stream := range []bool{true, false} {
+			entrance, serving := newMesh(t, []sim.Options{first, {}, {}, {}, {}, {}}, nil)
+			for i := range 5 {
+				if i > 0 || len(first.Faults) == 0 {
+					serving[i].stopHop()
+				}
+			}
+			got := send(t, "POST", entrance.url+"/v1/chat/completions", chatBody(testModel, stream))
+			if a := readAnswer(t, got.body); got.status != 200 || a.text != wantText() || a.err != nil || serving[5].engine.State().Finished == 0 {
+				t.Error(got)
+			}
+		}
 	}
 }
 

@@ -251,8 +251,8 @@ func TestDialectRefusals(t *testing.T) {
 	}
 }
 
-// A stream that breaks off ends with the error that clients look for; before the first
-// event the request goes elsewhere.
+// A stream that nobody goes on with ends with the error that clients look for; before the
+// first event the request goes elsewhere.
 func TestDialectsBreakOff(t *testing.T) {
 	for path, body := range map[string]string{
 		"/v1/responses": `{"model":"tiny","stream":true,"input":"long"}`,
@@ -260,7 +260,8 @@ func TestDialectsBreakOff(t *testing.T) {
 	} {
 		t.Run(path, func(t *testing.T) {
 			faulty := sim.Options{Scripts: busyScript, Faults: []sim.Fault{{Kind: sim.FaultDie, After: 4, Times: 1}, {Kind: sim.FaultDrop, Times: 1}}}
-			p, _ := newMesh(t, []sim.Options{faulty, {Scripts: busyScript}}, nil)
+			p, serving := newMesh(t, []sim.Options{faulty, {Scripts: busyScript}}, func(o *DoorOptions) { o.Deadlines.BetweenTokens = 300 * time.Millisecond })
+			p.sched.set(func() { p.sched.peers = serving[:1] })
 			got := send(t, "POST", p.url+path, body)
 			names, payloads := eventsOf(t, got.body)
 			at := len(names) - 1
@@ -273,6 +274,7 @@ func TestDialectsBreakOff(t *testing.T) {
 			if names[at] != "error" || !strings.Contains(payloads[at], "broke off") {
 				t.Errorf("%q: %s", names, payloads[at])
 			}
+			p.sched.set(func() { p.sched.peers = serving })
 			if got := send(t, "POST", p.url+path, body); got.header.Get(headerAttempts) != "2" || strings.Contains(got.body, "event: error") {
 				t.Errorf("elsewhere: %v", got)
 			}

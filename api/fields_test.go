@@ -259,6 +259,9 @@ func FuzzFields(f *testing.F) {
 				t.Fatalf("%q became %q", body, sent)
 			}
 			for name := range object {
+				if q.tracked && strings.Contains(continuation.IDs, `"`+name+`"`) {
+					continue
+				}
 				if is, ok := known[q.path][name]; !ok || is.hint || is.refused != "" {
 					t.Fatalf("%q became %q, with %q", body, sent, name)
 				}

@@ -18,6 +18,15 @@ func (h *held) grab(n int64) bool {
 	return false
 }
 
+// spare is grab for what can be done without: it leaves half of all to others.
+func (h *held) spare(n int64) bool {
+	if h.used.Add(n) <= h.max/2 {
+		return true
+	}
+	h.used.Add(-n)
+	return false
+}
+
 func (h *held) release(n int64) { h.used.Add(-n) }
 
 // buffer is bytes counted in a held. It must be dropped when they are no longer
@@ -50,6 +59,17 @@ func (b *buffer) more(n int) bool {
 // count counts n bytes that somebody else keeps, and reports whether they may be kept.
 func (b *buffer) count(n int) bool {
 	if !b.held.grab(int64(n)) {
+		return false
+	}
+	b.size += int64(n)
+	return true
+}
+
+// countSpare is count for what can be done without. When it may not be kept, all that is
+// counted is given back.
+func (b *buffer) countSpare(n int) bool {
+	if !b.held.spare(int64(n)) {
+		b.drop()
 		return false
 	}
 	b.size += int64(n)

@@ -70,7 +70,7 @@ func TestHopOverLibp2p(t *testing.T) {
 			entranceHost := newHost(t, address)
 			setUp := func(engine sim.Options) (entrance, serving *testPeer, servingHost host.Host) {
 				servingHost = newHost(t, address)
-				entrance, all := newMesh(t, []sim.Options{engine}, nil)
+				entrance, all := newMesh(t, []sim.Options{engine, {}}, nil)
 				serving = all[0]
 				hopOver(t, entranceHost, servingHost, entrance, serving, way.shared)
 				return entrance, serving, servingHost
@@ -108,15 +108,21 @@ func TestHopOverLibp2p(t *testing.T) {
 			t.Run("the engine dies", func(t *testing.T) {
 				entrance, _, _ := setUp(sim.Options{Faults: []sim.Fault{{Kind: sim.FaultDie, After: 4}}})
 				got := send(t, "POST", entrance.url+"/v1/chat/completions", chatBody(testModel, true))
-				if a := readAnswer(t, got.body); a.err == nil || a.err.Code != string(scheduler.CannotContinue) {
+				if a := readAnswer(t, got.body); a.text != wantText() || a.err != nil || !comment.MatchString(got.body) {
 					t.Error(got)
+				}
+				if end := entrance.sched.settled()[0]; scheduler.ReasonOf(end) != scheduler.EngineFailed {
+					t.Errorf("the route ended with %v", end)
 				}
 			})
 			t.Run("the peer dies", func(t *testing.T) {
 				entrance, _, host := setUp(sim.Options{Faults: []sim.Fault{{Kind: sim.FaultStall, After: 4}}})
 				got := stream(t, entrance.url, 5, func() { host.Close() })
-				if a := readAnswer(t, got.body); a.err == nil || a.err.Code != string(scheduler.PeerGone) {
+				if a := readAnswer(t, got.body); a.text != wantText() || a.err != nil || !comment.MatchString(got.body) {
 					t.Error(got)
+				}
+				if end := entrance.sched.settled()[0]; scheduler.ReasonOf(end) != scheduler.PeerGone {
+					t.Errorf("the route ended with %v", end)
 				}
 			})
 		})

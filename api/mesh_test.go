@@ -63,7 +63,9 @@ type testScheduler struct {
 	mu    sync.Mutex
 	peers []*testPeer // who serve the model
 	// hops are ways to peers other than over TCP.
-	hops  map[string]http.RoundTripper
+	hops map[string]http.RoundTripper
+	// away are when routes to peers had better be left.
+	away  map[string]context.Context
 	added chan struct{}
 	// ends are the errors that routes and leases were done with.
 	ends []error
@@ -136,7 +138,7 @@ func (s *testScheduler) Route(ctx context.Context, want scheduler.Want) (schedul
 			if slices.Contains(tried, p.id) {
 				continue
 			}
-			rt := scheduler.Route{Model: m, Peer: p.id, PeerName: "name-of-" + p.id, Local: p == s.self, Client: p.client, Done: s.done()}
+			rt := scheduler.Route{Model: m, Peer: p.id, PeerName: "name-of-" + p.id, Local: p == s.self, Client: p.client, Away: s.away[p.id], Done: s.done()}
 			switch {
 			case p == s.self:
 			case s.hops[p.id] != nil:

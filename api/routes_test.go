@@ -389,7 +389,7 @@ func TestFallback(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := newPeer(t, "one", sim.Options{Faults: []sim.Fault{f}}, func(o *DoorOptions) { o.Attempts = 1 })
+	p := newPeer(t, "one", sim.Options{Faults: []sim.Fault{f}}, func(o *DoorOptions) { o.Attempts, o.Deadlines.BetweenTokens = 1, 200*time.Millisecond })
 	p.sched.models = append(kindsOfModels(), scheduler.ServedModel{UID: "u2", Name: "spare", Kind: kindChat})
 	p.sched.models[0].Fallback = "spare"
 	got := send(t, "POST", p.url+"/v1/chat/completions", chatBody(testModel, true))

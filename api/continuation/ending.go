@@ -2,8 +2,8 @@ package continuation
 
 import "relay/api/chat"
 
-// common appends the members that all chunks have, but for their choices.
-func (t *Track) common(b []byte) []byte {
+// opening appends the members that all chunks have, but for their choices.
+func (t *Track) opening(b []byte) []byte {
 	add := func(name string, v []byte) {
 		if v != nil {
 			b = append(append(append(b, name...), v...), ',')
@@ -38,15 +38,15 @@ func (t *Track) ending(finish []byte) (chunks [][]byte) {
 	switch {
 	case finish == nil && t.usage:
 	case finish == nil:
-		chunks = append(chunks, usage(t.common([]byte(`{"choices":[],`))))
+		chunks = append(chunks, usage(t.opening([]byte(`{"choices":[],`))))
 	case t.kind == chat.OfText:
 		b := append([]byte(`{"choices":[{"text":"","index":0,"logprobs":null,"finish_reason":`), finish...)
-		chunks = append(chunks, usage(t.common(append(b, "}],"...))))
+		chunks = append(chunks, usage(t.opening(append(b, "}],"...))))
 	default:
 		b := append([]byte(`{"choices":[{"finish_reason":`), finish...)
 		chunks = append(chunks,
-			append(t.common(append(b, `,"index":0,"delta":{}}],`...)), '}'),
-			usage(t.common([]byte(`{"choices":[],`))))
+			append(t.opening(append(b, `,"index":0,"delta":{}}],`...)), '}'),
+			usage(t.opening([]byte(`{"choices":[],`))))
 	}
 	return chunks
 }

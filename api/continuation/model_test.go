@@ -177,7 +177,10 @@ func (m *model) after(said, raw string) int {
 		}
 		return len(raw)
 	}
-	for at := 0; at <= len(m.script); at++ {
+	if said == "" {
+		return 0
+	}
+	for at := len(m.script); at > 0; at-- {
 		if strings.ReplaceAll(m.script[:at], tag, "") == said {
 			return at
 		}
@@ -204,11 +207,10 @@ func (m *model) answer(at, limit int, stops []string, kind chat.Kind, echo strin
 		chunks = append(chunks, encode(c))
 	}
 	if kind == chat.OfChat {
-		chunk([]object{{"index": 0, "finish_reason": nil, "delta": object{"role": "assistant", "content": nil}}}, object{"prompt_progress": object{"total": prompt}})
+		chunk([]object{{"index": 0, "finish_reason": nil, "delta": object{"role": "assistant", "content": nil}}}, object{"prompt_progress": object{"total": prompt}, "timings": object{"cache_n": 0, "prompt_n": 0, "predicted_n": 0}})
 	}
 	finish := "length"
 	rest := m.script[at:]
-	role := false
 	for done := false; !done; {
 		size := min(1+m.chance(6, "token", len(m.script)-len(rest)), len(rest))
 		token := rest[:size]
@@ -241,11 +243,8 @@ func (m *model) answer(at, limit int, stops []string, kind chat.Kind, echo strin
 				chunk([]object{choice}, object{"timings": timings()})
 			case chat.OfChat:
 				var deltas []object
-				if n == 1 || !role {
-					role = true
-					if n == 1 {
-						deltas = append(deltas, object{"role": "assistant", "content": nil})
-					}
+				if n == 1 {
+					deltas = append(deltas, object{"role": "assistant", "content": nil})
 				}
 				now := echo + parsed(generated[:sent], true)
 				if now != shown {
@@ -288,13 +287,13 @@ func (m *model) answer(at, limit int, stops []string, kind chat.Kind, echo strin
 
 // parsed is what the parser of a chat shows of a text; partial: more may come.
 func parsed(text string, partial bool) string {
-	text = strings.ReplaceAll(text, tag, "")
 	for n := len(tag) - 1; partial && n > 0; n-- {
 		if strings.HasSuffix(text, tag[:n]) {
-			return text[:len(text)-n]
+			text = text[:len(text)-n]
+			break
 		}
 	}
-	return text
+	return strings.ReplaceAll(text, tag, "")
 }
 
 // valid is how much of a text ends with a whole character.

@@ -34,9 +34,10 @@ type Piece struct {
 	counts  chat.Timings
 	timings json.RawMessage
 	// usage is nil where there is none; progress says that the chunk tells how far the
-	// prompt is read.
-	usage    json.RawMessage
-	progress bool
+	// prompt is read, whose tokens are then total, of which cached are not computed anew.
+	usage         json.RawMessage
+	progress      bool
+	total, cached int
 
 	// wrong says that something is of another kind than it must be.
 	wrong bool
@@ -72,6 +73,14 @@ func (p *Piece) Read(data []byte) error {
 			p.usage = v
 		case "prompt_progress":
 			p.progress = true
+			p.object(v, func(name []byte, v json.RawMessage) {
+				switch string(name) {
+				case "total":
+					p.total = p.count(v)
+				case "cache":
+					p.cached = p.count(v)
+				}
+			})
 		}
 	})
 	if !isObject || p.wrong {
@@ -79,9 +88,6 @@ func (p *Piece) Read(data []byte) error {
 	}
 	return nil
 }
-
-// Finished says that the answer ends with this chunk, but for its usage.
-func (p *Piece) Finished() bool { return p.finish != nil }
 
 func (p *Piece) object(v json.RawMessage, each func(name []byte, v json.RawMessage)) {
 	if !isNull(v) && !chat.Members(v, each) {

@@ -170,20 +170,16 @@ func (t *Track) path() string {
 	return pathText
 }
 
-// withoutEcho takes off what was delivered what the client itself began the answer with: the
-// engine repeats it, unless it is told to go on with it.
+// withoutEcho takes off what was delivered what the client itself began the answer with, where
+// the engine repeated that before its first token.
 func (p *Plan) withoutEcho() {
-	own := p.chat.own
-	if own == nil || p.q.value("continue_final_message") != nil {
+	own, runs := p.chat.own, p.tokens.runs
+	if own == nil || len(runs) == 0 || !runs[0].more {
 		return
 	}
-	t := &p.tokens
-	if p.t.parsed || len(t.runs) > 0 && t.runs[0].byText {
-		if rest, ok := strings.CutPrefix(p.content, own.content); ok {
-			p.content, p.from = rest, len(own.content)
-		}
+	if rest, ok := strings.CutPrefix(p.content, own.content); ok {
+		p.content, p.from = rest, len(own.content)
 	}
-	p.reasoning = strings.TrimPrefix(p.reasoning, own.reasoning)
 }
 
 // hidden says that some of the tokens made no text: they are known to be another, or there

@@ -28,10 +28,11 @@ type run struct {
 	// ids and text are where it ends among the ids, and in bytes of the answer's text.
 	ids, text int
 	// byText: the run has no ids, but count tokens, the last of which was lastID; -1 is not
-	// known. hole: not all of them were told; odd: they were, and are another text.
-	byText, hole, odd bool
-	count             int
-	lastID            int32
+	// known. hole: not all of them were told; odd: they were, and are another text; more: they
+	// were, and the text has something before theirs.
+	byText, hole, odd, more bool
+	count                   int
+	lastID                  int32
 }
 
 // runSize is what a run takes, in bytes.
@@ -50,16 +51,16 @@ type openRun struct {
 	// told is how many of count had come when text came last.
 	told   int
 	lastID int32
-	// hole says that ids are missing, odd that bytes were told that are not of the text;
-	// unclear that the text does not follow from the ids: for one of these reasons, or as
-	// there is more of it.
-	hole, odd, unclear bool
+	// These are a run's; unclear is any of them.
+	hole, odd, more, unclear bool
 	// ahead are bytes that were told and not delivered.
 	ahead []byte
 }
 
 // maxAhead bounds the bytes that the text may stay behind the tokens.
 const maxAhead = 64 << 10
+
+const spaces = " \t\n\v\f\r"
 
 // add takes a chunk with so many fresh tokens, after which the text is end bytes long. The
 // error is chat.ErrTooLarge.
@@ -69,7 +70,8 @@ func (t *tokens) add(p *Piece, fresh, end int, grab func(int) bool) error {
 	}
 	o := &t.open
 	o.count += fresh
-	if fresh != len(p.ids) || p.unknown || len(o.ahead)+len(p.bytes) > maxAhead {
+	// What comes with no token is of some that were held back, as at an answer's end.
+	if fresh != len(p.ids) || p.unknown || len(p.content) > 0 && len(p.ids) == 0 || len(o.ahead)+len(p.bytes) > maxAhead {
 		o.hole, o.unclear = true, true
 	}
 	if n := len(p.ids); n > 0 {
@@ -95,10 +97,14 @@ func (t *tokens) add(p *Piece, fresh, end int, grab func(int) bool) error {
 	case o.unclear:
 	case bytes.HasPrefix(o.ahead, text):
 		o.ahead = o.ahead[:copy(o.ahead, o.ahead[len(text):])]
+	case end == len(text) && bytes.HasPrefix(bytes.TrimLeft(o.ahead, spaces), text):
+		// Where templates have reasoning, the engine takes the space off that a text begins with.
+		o.ahead = append(o.ahead[:0], bytes.TrimLeft(o.ahead, spaces)[len(text):]...)
 	case sameText(o.ahead, text):
 		o.ahead = o.ahead[:0]
 	default:
-		o.unclear, o.odd = true, !bytes.HasSuffix(text, o.ahead)
+		o.unclear, o.more = true, bytes.HasSuffix(text, o.ahead)
+		o.odd = !o.more
 	}
 	switch {
 	case !o.unclear && len(o.ahead) > 0:
@@ -117,6 +123,7 @@ func (t *tokens) add(p *Piece, fresh, end int, grab func(int) bool) error {
 			return err
 		}
 	default:
+		o.odd = o.odd || len(p.ids) > 0
 		return nil
 	}
 	t.open = openRun{ahead: o.ahead[:0]}
@@ -131,7 +138,7 @@ func (t *tokens) closeByText(end int, grab func(int) bool) error {
 
 // run is an open one as one that is known by its text.
 func (o *openRun) run(ids, text int) run {
-	return run{ids: ids, text: text, byText: true, hole: o.hole, odd: o.odd, count: o.told, lastID: o.lastID}
+	return run{ids: ids, text: text, byText: true, hole: o.hole, odd: o.odd, more: o.more, count: o.told, lastID: o.lastID}
 }
 
 func (t *tokens) push(r run, grab func(int) bool) (err error) {
@@ -158,6 +165,7 @@ func (t *tokens) cut(end int) tokens {
 	c := tokens{ids: t.ids[:len(t.ids)-t.open.ids], runs: slices.Clone(t.runs), last: t.last}
 	if end > t.end() {
 		r := t.open.run(len(c.ids), end)
+		r.odd = r.odd || len(t.open.ahead) > 0 // It may be of something that is hidden.
 		if t.open.told < t.open.count {
 			r.lastID = -1
 		}

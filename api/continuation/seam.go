@@ -38,10 +38,10 @@ func newSeam(t *Track, ofText bool) *Seam {
 
 // Turn turns one chunk, a JSON object that is neither [DONE], null nor an error, into those
 // that the first engine would have sent: one mostly, none for a chunk that has no place in
-// its stream (who speaks, how far the prompt is), and up to three at the end. What it returns
-// is good until the next call. The error is chat.ErrChunk.
+// its stream (who speaks, how far the prompt is), and up to three at the end. The list is good
+// until the next call, the chunks in it stay. The error is chat.ErrChunk.
 func (s *Seam) Turn(data []byte) ([][]byte, error) {
-	s.out, s.buf = s.out[:0], s.buf[:0]
+	s.out, s.buf = s.out[:0], make([]byte, 0, len(data)+256)
 	p := &s.piece
 	if err := p.Read(data); err != nil {
 		return nil, err
@@ -64,7 +64,7 @@ func (s *Seam) Turn(data []byte) ([][]byte, error) {
 
 // same writes a chunk of the shape that is wanted.
 func (s *Seam) same(data []byte) {
-	b := s.buf
+	b := append(s.buf, '{')
 	chat.Members(data, func(name []byte, v json.RawMessage) {
 		head := &s.t.head
 		switch string(name) {
@@ -77,10 +77,8 @@ func (s *Seam) same(data []byte) {
 		case "system_fingerprint":
 			v = or(head.fingerprint, v)
 		}
-		if len(b) > 0 {
+		if len(b) > 1 {
 			b = append(b, ',')
-		} else {
-			b = append(b, '{')
 		}
 		b = append(chat.Quote(b, name), ':')
 		switch {
@@ -128,7 +126,7 @@ func (s *Seam) asChat(data []byte) {
 		if !isNull(probs) {
 			b = append(append(b, `,"logprobs":`...), probs...)
 		}
-		b = s.t.common(append(b, "}],"...))
+		b = s.t.opening(append(b, "}],"...))
 		if p.told && p.finish == nil {
 			b = s.timings(append(b, `,"timings":`...))
 		}
@@ -138,7 +136,7 @@ func (s *Seam) asChat(data []byte) {
 		return
 	}
 	b := append(append(s.buf, `{"choices":[{"finish_reason":`...), p.finish...)
-	b = s.t.common(append(b, `,"index":0,"delta":{}}],`...))
+	b = s.t.opening(append(b, `,"index":0,"delta":{}}],`...))
 	if verbose != nil {
 		b = append(append(b, `,"__verbose":`...), verbose...)
 	}
@@ -146,7 +144,7 @@ func (s *Seam) asChat(data []byte) {
 	if p.usage == nil {
 		return
 	}
-	b = s.t.common(append(s.buf, `{"choices":[],`...))
+	b = s.t.opening(append(s.buf, `{"choices":[],`...))
 	b = s.usage(append(b, `,"usage":`...))
 	if p.told {
 		b = s.timings(append(b, `,"timings":`...))

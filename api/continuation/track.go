@@ -58,12 +58,20 @@ func (t *Track) Delivered(p *Piece) {
 	if p.finish != nil && t.finish == nil {
 		t.finish = slices.Clone(p.finish)
 	}
-	if p.told {
+	if p.progress && !t.counted {
+		t.prompt = chat.Timings{Cached: p.cached, Prompt: max(p.total-p.cached, 0)}
+	}
+	if p.told && p.counts.Answer > 0 { // Before that the prompt is not read to its end.
 		t.timings = append(t.timings[:0], p.timings...)
 		if !t.counted {
 			t.prompt = p.counts
 		}
 		t.counted = true
+	}
+	if p.progress {
+		// What text comes with it, before the first token, is not the model's: the engine
+		// repeats what the client began the answer with.
+		return
 	}
 	if t.text(p) != nil {
 		t.lose("more of it was delivered than this peer may hold")

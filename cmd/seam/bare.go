@@ -113,22 +113,25 @@ func (b *bare) prompt(ctx context.Context, q Question, answer string) (string, e
 	return is.Prompt, json.NewDecoder(body).Decode(&is)
 }
 
-// goOn has the engine write on from a prompt and the ids of some tokens, up to n more,
-// and compute all of them anew.
-func (b *bare) goOn(ctx context.Context, prompt string, ids []int, n int) (c chain, err error) {
+// behind is a prompt with the ids of some tokens behind it.
+func behind(prompt string, ids []int) []any {
 	given := []any{prompt}
 	for _, id := range ids {
 		given = append(given, id)
 	}
+	return given
+}
+
+// goOn has the engine write on from a prompt and the ids of some tokens, up to n more,
+// and compute all of them anew.
+func (b *bare) goOn(ctx context.Context, prompt string, ids []int, n int) (c chain, err error) {
 	began := time.Now()
-	body, err := b.post(ctx, "/completion", map[string]any{"prompt": given, "n_predict": n, "temperature": 0, "ignore_eos": true,
+	body, err := b.post(ctx, "/completion", map[string]any{"prompt": behind(prompt, ids), "n_predict": n, "temperature": 0, "ignore_eos": true,
 		"cache_prompt": false, "return_tokens": true, "stream": true})
 	if err != nil {
 		return c, err
 	}
 	defer body.Close()
-	var steps []time.Duration
-	last := began
 	for events := bufio.NewReader(body); ; {
 		line, err := events.ReadString('\n')
 		if err != nil {
@@ -153,19 +156,11 @@ func (b *bare) goOn(ctx context.Context, prompt string, ids []int, n int) (c cha
 			if is.Predicted != len(c.tokens) || len(c.tokens) != n {
 				return c, fmt.Errorf("of %d tokens the engine wrote %d and showed %d: this question is of no use here", n, is.Predicted, len(c.tokens))
 			}
-			if len(steps) > 0 {
-				slices.Sort(steps)
-				c.step = steps[len(steps)/2]
-			}
 			return c, nil
 		}
-		now := time.Now()
 		if len(c.tokens) == 0 {
-			c.first = now.Sub(began)
-		} else {
-			steps = append(steps, now.Sub(last))
+			c.first = time.Since(began)
 		}
-		last = now
 		if len(is.Tokens) != 1 {
 			return c, fmt.Errorf("an event of the engine has %d tokens: %s", len(is.Tokens), data)
 		}

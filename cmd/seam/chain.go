@@ -3,7 +3,6 @@
 package seam
 
 import (
-	"slices"
 	"strings"
 	"time"
 )
@@ -19,8 +18,8 @@ type chain struct {
 	tokens []token
 	prompt int // Its tokens, and those that were given with it.
 	// first is how long it took until the first token: the prefill of all that was
-	// given, and one step. step is the median time from one token to the next.
-	first, step time.Duration
+	// given, and one step.
+	first time.Duration
 }
 
 // text is that of the first n tokens.
@@ -41,23 +40,33 @@ func (c chain) ids(n int) []int {
 	return ids
 }
 
-// ended is what is left of a chain where the question's stop string ends it, and
-// whether it does. The token that completes the string counts; the string is cut off.
-func (c chain) ended(q Question) (chain, bool) {
-	text := ""
+// shown is what a client is given of a chain: the text before a stop string, the tokens
+// up to the one that completes the string, and whether there is one. Where there is none
+// the engine never sends what it holds back at the end: all tokens from the first after
+// which the text ended with the possible beginning of one each time.
+func (c chain) shown(stop string) (text string, tokens int, stopped bool) {
+	if stop == "" {
+		return c.text(len(c.tokens)), len(c.tokens), false
+	}
+	sent := 0
 	for i, t := range c.tokens {
 		text += t.text
-		at := strings.Index(text, q.Stop)
-		if q.Stop == "" || at < 0 {
-			continue
+		if at := strings.Index(text, stop); at >= 0 {
+			return text[:at], i + 1, true
 		}
-		c.tokens = slices.Clone(c.tokens[:i+1])
-		for j, cut := i, len(text)-at; cut > 0; j-- { // It may have begun tokens before.
-			t := &c.tokens[j]
-			n := min(cut, len(t.text))
-			t.text, cut = t.text[:len(t.text)-n], cut-n
+		if !beginsAtEnd(text, stop) {
+			sent = len(text)
 		}
-		return c, true
 	}
-	return c, false
+	return text[:sent], len(c.tokens), false
+}
+
+// beginsAtEnd says whether a text ends with a beginning of a stop string.
+func beginsAtEnd(text, stop string) bool {
+	for n := 1; n < len(stop); n++ {
+		if strings.HasSuffix(text, stop[:n]) {
+			return true
+		}
+	}
+	return false
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"syscall"
+	"time"
 
 	"relay/cmd/stage"
 )
@@ -23,9 +24,15 @@ type Cut struct {
 	// do lets it happen; undo brings the peer back, once the stream has ended.
 	do   func(ctx context.Context, m *Mesh, v victim) error
 	undo func(ctx context.Context, m *Mesh, v victim) error
+	// lasts is how long it lasts at least: a peer that is back sooner is taken for one
+	// whose link falls silent for moments, and its next silence is noticed later.
+	lasts time.Duration
 	// slow: it takes time to let it happen, and the client reads on meanwhile.
 	slow bool
 }
+
+// outage is how long a peer is frozen or unplugged at least.
+const outage = 2 * time.Second
 
 // The ways.
 var (
@@ -39,12 +46,12 @@ var (
 				return ctx.Err()
 			}
 			return m.up(ctx, v.peer.Name)
-		}, false}
+		}, 0, false}
 	// Frozen is a peer and an engine that are stopped where they stand, and whose
 	// connections stay. They go on after the stream.
 	Frozen = Cut{"frozen",
 		func(_ context.Context, _ *Mesh, v victim) error { return v.signal(syscall.SIGSTOP) },
-		func(_ context.Context, _ *Mesh, v victim) error { return v.signal(syscall.SIGCONT) }, false}
+		func(_ context.Context, _ *Mesh, v victim) error { return v.signal(syscall.SIGCONT) }, outage, false}
 	// Unplugged is a machine whose cable is pulled; it needs a lab. The cable is put back.
 	Unplugged = Cut{"unplugged",
 		func(_ context.Context, m *Mesh, v victim) error {
@@ -53,11 +60,11 @@ var (
 			}
 			return m.lab.Pull(v.peer.Name)
 		},
-		func(_ context.Context, m *Mesh, v victim) error { return m.lab.Plug(v.peer.Name) }, true}
+		func(_ context.Context, m *Mesh, v victim) error { return m.lab.Plug(v.peer.Name) }, outage, true}
 	// Drained is a peer that is told to move away what runs there: `relay peer drain`.
 	Drained = Cut{"drained",
 		func(ctx context.Context, m *Mesh, v victim) error { return m.drain(ctx, v, true) },
-		func(ctx context.Context, m *Mesh, v victim) error { return m.drain(ctx, v, false) }, true}
+		func(ctx context.Context, m *Mesh, v victim) error { return m.drain(ctx, v, false) }, 0, true}
 )
 
 func (m *Mesh) drain(ctx context.Context, v victim, yes bool) error {
@@ -79,6 +86,7 @@ func (m *Mesh) Cut(ctx context.Context, c Cut, q Question, after int) (Stream, e
 	var v victim
 	done := make(chan error, 1)
 	happened := false
+	var at time.Time
 	s := m.ask(ctx, q, func(id string) {
 		name := m.names[id]
 		v = victim{m.Peer(name), all[name]}
@@ -86,7 +94,7 @@ func (m *Mesh) Cut(ctx context.Context, c Cut, q Question, after int) (Stream, e
 		if pieces != after || v.peer == nil || v.engine.pid == 0 {
 			return
 		}
-		happened = true
+		happened, at = true, time.Now()
 		if !c.slow {
 			done <- c.do(ctx, m, v)
 			return
@@ -97,6 +105,10 @@ func (m *Mesh) Cut(ctx context.Context, c Cut, q Question, after int) (Stream, e
 	case happened:
 		if err := <-done; err != nil {
 			return s, err
+		}
+		select {
+		case <-time.After(time.Until(at.Add(c.lasts))):
+		case <-ctx.Done(): // What was frozen has to go on all the same.
 		}
 		return s, c.undo(ctx, m, v)
 	case s.Broken == nil && v.engine.pid == 0:

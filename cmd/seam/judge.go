@@ -16,9 +16,10 @@ type Verdict struct {
 	// Same: it is, byte for byte, what an engine says that nobody disturbs.
 	Same bool
 	// Prefill is what one step and the prefill of everything before the last seam take an
-	// engine that is asked directly, all of it computed anew, and Step what one step takes;
-	// zero where there is no seam.
-	Prefill, Step time.Duration
+	// engine that is asked directly, and First what they take at the entrance when it is
+	// asked for just that, until the client has the first piece. All of it is computed anew.
+	// Zero where there is no seam.
+	Prefill, First time.Duration
 }
 
 // Judge fails unless the stream has every token once, in its place: those before the
@@ -62,10 +63,13 @@ func (m *Mesh) Judge(ctx context.Context, s Stream) (v Verdict, err error) {
 			return v, err
 		}
 		is.tokens = append(slices.Clone(is.tokens[:n]), rest.tokens...)
-		v.Prefill, v.Step = rest.first, rest.step
+		v.Prefill = rest.first
+		if v.First, err = m.first(ctx, given, ids); err != nil {
+			return v, err
+		}
 	}
-	undisturbed, _ := whole.ended(s.Question)
-	v.Same = s.Text == undisturbed.text(len(whole.tokens))
+	undisturbed, _, _ := whole.shown(s.Question.Stop)
+	v.Same = s.Text == undisturbed
 	return v, s.against(is)
 }
 
@@ -92,10 +96,9 @@ func (s Stream) upTo(seam Seam, is chain) error {
 
 // against wants the whole stream to be a chain.
 func (s Stream) against(is chain) error {
-	is, stopped := is.ended(s.Question)
-	n := len(is.tokens)
+	want, n, stopped := is.shown(s.Question.Stop)
 	var errs []error
-	if want := is.text(n); s.Text != want {
+	if s.Text != want {
 		errs = append(errs, fmt.Errorf("the client had %s", differ(s.Text, want)))
 	}
 	finish := "length"

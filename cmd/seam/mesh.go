@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"time"
 
 	"relay/cmd/lab"
 	"relay/cmd/stage"
@@ -18,7 +17,7 @@ import (
 const (
 	// model is what the mesh serves.
 	model = "tiny"
-	// context is what one answer may take, in tokens: what the demo model was made for.
+	// contextTokens is what one answer may take: what the demo model was made for.
 	contextTokens = 2048
 	key           = "rk-seam"
 	// entrance is the peer that clients ask. It lends nothing, and is never cut.
@@ -181,14 +180,4 @@ func (m *Mesh) Ready(ctx context.Context, replicas int) error {
 		}
 		return ready >= replicas
 	})
-}
-
-// pass lets time go by.
-func pass(ctx context.Context, d time.Duration) error {
-	select {
-	case <-time.After(d):
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }

@@ -45,11 +45,13 @@ type Tally struct {
 	// after it, as the client had them; Noticed what of that passed until the entrance gave
 	// the replica up, by its log, and Resumed the rest.
 	Gaps, Noticed, Resumed []float64
-	// Prefills are what the same prefill and one step take an engine that is asked
-	// directly, and Steps one step.
-	Prefills, Steps []float64
-	// Longest is the longest time between two pieces of each stream, in seconds.
-	Longest []float64
+	// Prefills and Firsts are, in seconds, what the prefill of everything before the last
+	// seam of each stream and one step take: an engine that is asked directly, and a client
+	// that asks the entrance for just that.
+	Prefills, Firsts []float64
+	// Over are the streams whose last gap was longer than that at the entrance, and the
+	// longest other time between two pieces of the same stream, together.
+	Over int
 }
 
 // mostMissed bounds the streams that may have ended before they were cut, for each one
@@ -88,7 +90,7 @@ func (m *Mesh) Run(ctx context.Context, p Plan) (t Tally, err error) {
 			return t, err
 		}
 		t.take(s, v, told)
-		p.Say("%s after %d: %+v, the longest gap %s, the same: %t", p.Cut.Name, after, s.Seams, s.Longest, v.Same)
+		p.Say("%s after %d: %+v; asked for anew, the first piece takes %s; the longest other step %s; the same: %t", p.Cut.Name, after, s.Seams, v.First, s.Longest, v.Same)
 	}
 	return t, nil
 }
@@ -107,8 +109,10 @@ func (t *Tally) take(s Stream, v Verdict, told []logged) {
 		t.Noticed = append(t.Noticed, told[i].noticed.Seconds())
 		t.Resumed = append(t.Resumed, max(0, seam.Gap-told[i].noticed).Seconds())
 	}
-	t.Longest = append(t.Longest, s.Longest.Seconds())
-	t.Prefills, t.Steps = append(t.Prefills, v.Prefill.Seconds()), append(t.Steps, v.Step.Seconds())
+	t.Prefills, t.Firsts = append(t.Prefills, v.Prefill.Seconds()), append(t.Firsts, v.First.Seconds())
+	if s.Seams[len(s.Seams)-1].Gap > v.First+s.Longest {
+		t.Over++
+	}
 }
 
 // logged is what the entrance's log says of a continuation.

@@ -49,7 +49,7 @@ type Stream struct {
 	Text, Finish  string
 	Prompt        int // Tokens, by the usage.
 	Completion    int
-	// Longest is the longest time between two pieces.
+	// Longest is the longest time between two pieces, but those with a seam between them.
 	Longest time.Duration
 	// Broken is why it is not a complete stream of one answer.
 	Broken error
@@ -95,13 +95,7 @@ func (m *Mesh) read(ctx context.Context, s *Stream, began func(peer string), eac
 	if err != nil {
 		return err
 	}
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, m.Entrance.Door+q.path(), bytes.NewReader(body))
-	if err != nil {
-		return err
-	}
-	r.Header.Set("Authorization", "Bearer "+key)
-	r.Header.Set("Content-Type", "application/json")
-	response, err := m.client.Do(r)
+	response, err := m.post(ctx, q.path(), body)
 	if err != nil {
 		return err
 	}
@@ -139,6 +133,41 @@ func (m *Mesh) read(ctx context.Context, s *Stream, began func(peer string), eac
 			each(len(s.pieces))
 		}
 	}
+}
+
+// post sends a request to the entrance.
+func (m *Mesh) post(ctx context.Context, path string, body []byte) (*http.Response, error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, m.Entrance.Door+path, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	r.Header.Set("Authorization", "Bearer "+key)
+	r.Header.Set("Content-Type", "application/json")
+	return m.client.Do(r)
+}
+
+// first is how long a client waits for the first piece of what comes after a prompt and
+// some tokens.
+func (m *Mesh) first(ctx context.Context, prompt string, ids []int) (time.Duration, error) {
+	body, err := json.Marshal(map[string]any{"model": model, "prompt": behind(prompt, ids), "max_tokens": 2, "temperature": 0, "ignore_eos": true,
+		"cache_prompt": false, "stream": true})
+	if err != nil {
+		return 0, err
+	}
+	began := time.Now()
+	response, err := m.post(ctx, "/v1/completions", body)
+	if err != nil {
+		return 0, err
+	}
+	defer response.Body.Close()
+	lines := bufio.NewReader(response.Body)
+	line, err := lines.ReadString('\n')
+	took := time.Since(began)
+	if err != nil || !strings.HasPrefix(line, "data: {\"choices\"") {
+		return 0, fmt.Errorf("asked for what comes after %d tokens, the entrance says %s: %s %v", len(ids), response.Status, line, err)
+	}
+	_, err = io.Copy(io.Discard, lines)
+	return took, err
 }
 
 // streamPatience bounds one stream.
@@ -241,11 +270,10 @@ func (s *Stream) took(p piece) {
 	s.Text += p.text
 	if n := len(s.pieces); n > 0 {
 		gap := p.at.Sub(s.pieces[n-1].at)
-		s.Longest = max(s.Longest, gap)
-		for i := range s.Seams {
-			if s.Seams[i].at == n {
-				s.Seams[i].Gap = gap
-			}
+		if last := len(s.Seams) - 1; last >= 0 && s.Seams[last].at == n {
+			s.Seams[last].Gap = gap
+		} else {
+			s.Longest = max(s.Longest, gap)
 		}
 	}
 	s.pieces = append(s.pieces, p)

@@ -12,7 +12,11 @@
 // half a millisecond, so the system still holds a few that were sent before, and a stream
 // that is cut among its last ones may have ended: such a one is judged as the others are,
 // counted, and replaced by another. How many tokens were there at each seam is what the
-// entrance says, and is printed, as is what of the gap passed until it had noticed.
+// entrance says, and is printed.
+//
+// A gap is the client's: from the last piece before a seam to the first one after it. Its
+// part _detection is what passed until the entrance gave the replica up, by its log;
+// _prefill is the rest: choosing another replica, asking it, and its prefill.
 //
 // Every token of every stream is judged, see relay/cmd/seam. One line per figure; what it
 // does goes to stderr.
@@ -58,9 +62,10 @@ type kind struct {
 }
 
 func main() {
+	var all sum
 	part := func(k kind) figure.Part {
 		return figure.Part{Name: k.name, Prints: fmt.Sprintf("gap_p50_s_%[1]s gap_p99_s_%[1]s, each also _detection _prefill; same_%[1]s continue_failed_%[1]s", k.name),
-			Measure: func(ctx context.Context) error { return measure(ctx, k) }}
+			Measure: func(ctx context.Context) error { return measure(ctx, k, &all) }}
 	}
 	figure.Main([]figure.Part{
 		part(kind{name: "exact", cut: seam.Killed, streams: 100, args: []string{"-ub", "1"}, same: true}),
@@ -68,10 +73,22 @@ func main() {
 		part(kind{name: "frozen", cut: seam.Frozen, streams: 30}),
 		part(kind{name: "unplugged", cut: seam.Unplugged, streams: 30, lab: true}),
 		part(kind{name: "drained", cut: seam.Drained, streams: 30}),
+		{Name: "worst", Prints: "gap_p50_s gap_p99_s continue_failed, of all kinds that were measured before", Measure: func(context.Context) error {
+			figure.Value("gap_p50_s", all.p50, "s")
+			figure.Value("gap_p99_s", all.p99, "s")
+			figure.Value("continue_failed", float64(all.failed), "streams")
+			return nil
+		}},
 	})
 }
 
-func measure(ctx context.Context, k kind) (err error) {
+// sum is the worst of all kinds.
+type sum struct {
+	p50, p99 float64
+	failed   int
+}
+
+func measure(ctx context.Context, k kind, all *sum) (err error) {
 	o := seam.Options{Serving: serving, Args: k.args, File: *file}
 	if k.lab {
 		if o.Lab, err = lab.New(); err != nil {
@@ -99,6 +116,10 @@ func measure(ctx context.Context, k kind) (err error) {
 	if err != nil {
 		return err
 	}
+	all.failed += len(t.Failed)
+	if len(t.Gaps) > 0 {
+		all.p50, all.p99 = max(all.p50, figure.Median(t.Gaps)), max(all.p99, figure.Rank(t.Gaps, 0.99))
+	}
 	return show(k, t)
 }
 
@@ -114,10 +135,12 @@ func show(k kind, t seam.Tally) error {
 			figure.Value("gap_p50_s_"+k.name+of.name, figure.Median(of.list), "s")
 			figure.Value("gap_p99_s_"+k.name+of.name, figure.Rank(of.list, 0.99), "s")
 		}
-		figure.Value("engine_prefill_p50_s_"+k.name, figure.Median(t.Prefills), "s")
+		// The same tokens, asked for anew: by the bare engine, and at the same entrance.
+		figure.Value("engine_first_token_p50_s_"+k.name, figure.Median(t.Prefills), "s")
+		figure.Ratio("gap_of_first_token_p50_"+k.name, figure.Median(t.Gaps), figure.Median(t.Firsts), "s")
+		figure.Ratio("gap_of_first_token_p99_"+k.name, figure.Rank(t.Gaps, 0.99), figure.Rank(t.Firsts, 0.99), "s")
 		if k.name == "drained" {
-			over := worst(t)
-			figure.Ratio("longest_gap_drained", t.Longest[over], t.Prefills[over]+t.Steps[over], "s")
+			figure.Value("gap_over_step_and_prefill_drained", float64(t.Over), "streams")
 		}
 		figure.Ratio("same_"+k.name, float64(t.Same), float64(t.Cut), "streams")
 		figure.Say("%s: at %.0f %.0f %.0f %.0f %.0f tokens (least, quarters, most); %d continued from text", k.name,
@@ -130,16 +153,4 @@ func show(k kind, t seam.Tally) error {
 		return fmt.Errorf("%d of %d streams are not the same as undisturbed ones", t.Cut-t.Same, t.Cut)
 	}
 	return nil
-}
-
-// worst is the stream whose longest gap is the most of what the same prefill and two
-// steps take an engine that is asked directly.
-func worst(t seam.Tally) (at int) {
-	over := func(i int) float64 { return t.Longest[i] / (t.Prefills[i] + t.Steps[i]) }
-	for i := range t.Longest {
-		if over(i) > over(at) {
-			at = i
-		}
-	}
-	return at
 }
