@@ -104,6 +104,11 @@ bench-v1: build
 bench-unbroken: build engine
 	@go run ./cmd/bench/unbroken $(if $(ONLY),-only $(ONLY)) $(if $(N),-n $(N))
 
+## bench-routing: figures of who serves a request, and when: conversations, load, and batches beside (Linux; ten minutes)
+.PHONY: bench-routing
+bench-routing: build
+	@go run ./cmd/bench/routing $(if $(ONLY),-only $(ONLY))
+
 ## bench: the Go benchmarks
 .PHONY: bench
 bench:

@@ -4,13 +4,11 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
-	"slices"
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/peer"
 
 	"relay/scheduler/routing"
-	"relay/scheduler/ways"
 )
 
 // replicaKey names a model's replica by where it is.
@@ -21,8 +19,10 @@ type replicaKey struct{ peer, uid string }
 // the cores: the error is admit's. ok is false where there is none, or none any more.
 func (s *Scheduler) pick(ctx context.Context, v *view, m *modelView, want Want, tried func(replicaView) bool) (route Route, ok bool, err error) {
 	list := make([]routing.Replica, len(m.replicas))
+	decode, prefill := v.speeds(m)
 	for i, r := range m.replicas {
 		list[i] = s.routable(v, m, r, tried)
+		list[i].Decode, list[i].Prefill = decode[i], prefill[i]
 	}
 	w := routing.Want{Prefix: want.Prefix, Shared: want.Shared, Tokens: want.Tokens, Answers: want.Answers, Light: want.Light}
 	for looked := false; ; {
@@ -95,27 +95,7 @@ func (s *Scheduler) routable(v *view, m *modelView, r replicaView, tried func(re
 	if p != nil {
 		to.RTT, to.Relayed = p.RTT, p.Relayed
 	}
-	to.Decode, to.Prefill = v.speed(m, r)
 	return to
-}
-
-// speed is how fast a replica is, in tokens/s: as it was measured where it was, else as its
-// leader predicted; 0 is unknown.
-func (v *view) speed(m *modelView, r replicaView) (decode, prefill float64) {
-	if p, ok := v.placements[m.uid]; ok {
-		way := p.way(r.peer, m.Model)
-		decode, prefill = way.Decode, way.Prefill
-	}
-	seen := v.seen[replicaKey{r.peer, m.uid}]
-	if i := slices.IndexFunc(seen, func(s ways.Seen) bool { return string(s.Kind) == r.Way }); i >= 0 {
-		if seen[i].Decode > 0 {
-			decode = seen[i].Decode
-		}
-		if seen[i].Prefill > 0 {
-			prefill = seen[i].Prefill
-		}
-	}
-	return decode, prefill
 }
 
 // begun is a route on which a request is under way, until its Done, which calls leave.

@@ -47,7 +47,7 @@ func TestTalksAreCounted(t *testing.T) {
 	if n := count(); n != 60 {
 		t.Errorf("%d talks of 60", n)
 	}
-	now = now.Add(live + time.Second)
+	now = now.Add(mostLive + time.Second)
 	b.Pick("model", Want{Prefix: []uint64{1}}, list, now, 0)
 	if n := count(); n != 1 {
 		t.Errorf("%d talks go on, of one", n)
@@ -164,7 +164,7 @@ func BenchmarkPick(b *testing.B) {
 			b.ReportAllocs()
 			for i := uint64(0); b.Loop(); i++ {
 				if !goesOn { // Some 200 are there at a time.
-					w, now = Want{Prefix: []uint64{7, mix(i)}, Shared: 1, Tokens: 2000}, now.Add(live/200)
+					w, now = Want{Prefix: []uint64{7, mix(i)}, Shared: 1, Tokens: 2000}, now.Add(mostLive/200)
 				}
 				_, trip := book.Pick("model", w, list, now, i)
 				trip.Done(Served, now, 0)

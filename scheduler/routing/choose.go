@@ -28,7 +28,7 @@ type Decision struct {
 
 const (
 	// near is what makes no difference, in seconds.
-	near = 0.02
+	near = 0.1
 	// hop is what another peer costs beside the way there and back, and relayed what a
 	// third one does that passes on what is said, in seconds.
 	hop, relayed = 0.001, 0.25

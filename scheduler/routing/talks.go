@@ -7,10 +7,14 @@ import (
 )
 
 const (
-	// live is for how long after its last request a talk counts as one that goes on.
-	live = 2 * time.Minute
-	// sweep is how often those that do not are looked for.
-	sweep = live / 8
+	// A talk counts as one that goes on for so many times as long after its last request as
+	// it usually is from one to the next, within bounds. Which lasts that long is learnt
+	// with a weight.
+	pauses              = 10
+	leastLive, mostLive = time.Second, 2 * time.Minute
+	pauseWeight         = 1.0 / 16
+	// sweeps is how often in that time those that do not are looked for.
+	sweeps = 8
 	// maxTalks bounds them. Of more than maxSeated the hashes alone are even enough.
 	maxTalks, maxSeated = 1 << 12, 1 << 9
 )
@@ -22,9 +26,11 @@ const (
 // belongs to most among those that have not got their share. So it depends on which talks
 // there are, and not on the order in which an entrance heard of them.
 type talks struct {
-	list   []talk // By order.
-	swept  time.Time
-	seated uint64 // For whom the seats were given; 0 is to be given anew.
+	list  []talk // By order.
+	swept time.Time
+	// shorter is by how much a talk lives less than the most, by the pauses so far.
+	shorter time.Duration
+	seated  uint64 // For whom the seats were given; 0 is to be given anew.
 }
 
 type talk struct {
@@ -36,7 +42,7 @@ type talk struct {
 
 // of finds a talk, or begins it.
 func (t *talks) of(key uint64, now time.Time) *talk {
-	if now.Sub(t.swept) >= sweep || len(t.list) >= maxTalks {
+	if now.Sub(t.swept) >= t.live()/sweeps || len(t.list) >= maxTalks {
 		t.forget(now)
 	}
 	order := mix(key + 1) // Other than any rank.
@@ -44,14 +50,21 @@ func (t *talks) of(key uint64, now time.Time) *talk {
 	if !found {
 		t.list = slices.Insert(t.list, at, talk{order: order, key: key})
 		t.seated = 0
+	} else {
+		t.shorter += time.Duration(float64(mostLive-pauses*now.Sub(t.list[at].last)-t.shorter) * pauseWeight)
 	}
 	t.list[at].last = now
 	return &t.list[at]
 }
 
+// live is for how long after its last request a talk counts as one that goes on.
+func (t *talks) live() time.Duration {
+	return min(max(mostLive-t.shorter, leastLive), mostLive)
+}
+
 // forget drops the talks that do not go on, and all of them where there are too many.
 func (t *talks) forget(now time.Time) {
-	before := len(t.list)
+	before, live := len(t.list), t.live()
 	t.list = slices.DeleteFunc(t.list, func(a talk) bool {
 		over := before >= maxTalks || now.Sub(a.last) > live
 		if over {
