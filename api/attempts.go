@@ -171,6 +171,7 @@ func (d *Door) pick(ctx context.Context, h *headway, last *refusal) (scheduler.R
 		ctx, cancel = context.WithTimeout(ctx, most)
 		defer cancel()
 	}
+	h.want.Continues = h.taken
 	want := h.want
 	want.Tried = slices.Clone(want.Tried)
 	rt, err := d.opt.Scheduler.Route(ctx, want)

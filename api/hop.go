@@ -23,6 +23,8 @@ const (
 	headerPriority = "X-Relay-Priority"
 	// headerAnswers is how many of the engine's slots it takes, where that is more than one.
 	headerAnswers = "X-Relay-Answers"
+	// headerContinues is "1" where a part of the answer is there already.
+	headerContinues = "X-Relay-Continues"
 	// headerQueue says, on a hop's answer, for how many milliseconds the request
 	// waited at the peer that answers before it was handed to the engine or refused.
 	headerQueue = "X-Relay-Queue-Ms"
@@ -51,6 +53,9 @@ func putWant(h http.Header, want scheduler.Want) {
 	if want.Answers > 1 {
 		h.Set(headerAnswers, strconv.Itoa(want.Answers))
 	}
+	if want.Continues {
+		h.Set(headerContinues, "1")
+	}
 }
 
 // wantOf reads a forwarded request for a route of the engine's. What it does not understand
@@ -58,6 +63,7 @@ func putWant(h http.Header, want scheduler.Want) {
 func wantOf(h http.Header, path string) scheduler.Want {
 	want := scheduler.Want{
 		UID: h.Get(headerModel), Light: light(path), Key: clip(h.Get(headerKey), 64), Batch: h.Get(headerPriority) == string(keys.Batch),
+		Continues: h.Get(headerContinues) == "1",
 	}
 	if n, err := strconv.Atoi(h.Get(headerAnswers)); err == nil && n > 0 {
 		want.Answers = n

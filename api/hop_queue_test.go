@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -118,6 +119,11 @@ func TestWhatAPeerMakesOfHeaders(t *testing.T) {
 		h.Set(headerAnswers, tc.answers)
 		if got := wantOf(h, pathChat); fmt.Sprint(got) != fmt.Sprint(tc.want) {
 			t.Errorf("%q, %q: %+v", tc.priority, tc.answers, got)
+		}
+	}
+	for text, want := range map[string]bool{"1": true, "": false, "0": false, "yes": false, "1, 1": false} {
+		if got := wantOf(http.Header{headerContinues: {text}}, pathChat); got.Continues != want {
+			t.Errorf("continues %q: %+v", text, got)
 		}
 	}
 	for text, want := range map[string]scheduler.Load{
@@ -252,5 +258,29 @@ func TestWhoLeavesLeavesTheQueue(t *testing.T) {
 	case <-left:
 	case <-time.After(10 * time.Second):
 		t.Error("it waits on, ten seconds after its client has left")
+	}
+}
+
+// TestWhatGoesOnSaysSo: the peer where an answer goes on knows that a part of it is there
+// already, and the one where it began that there is none.
+func TestWhatGoesOnSaysSo(t *testing.T) {
+	bad := sim.Options{Faults: []sim.Fault{{Kind: sim.FaultError, After: 3, Times: 1}}}
+	entrance, all := newMesh(t, []sim.Options{bad, bad}, nil)
+	wants := make(chan scheduler.Want, 10)
+	for _, p := range all {
+		p.door.opt.Scheduler = queueing{p.door.opt.Scheduler, wants, func(context.Context, scheduler.Want) (scheduler.Load, error) { return scheduler.Load{Slots: 1}, nil }}
+	}
+	body := `{"model":"tiny","stream":true,"messages":[{"role":"user","content":"hello"}],"max_tokens":12,"ignore_eos":true}`
+	if got := send(t, "POST", entrance.url+"/v1/chat/completions", body); !strings.Contains(got.body, ": relay continued ") {
+		t.Fatalf("it did not go on: %v", got)
+	}
+	var continues []bool
+	for len(wants) > 0 {
+		if want := <-wants; !want.Light { // Of its template and tokens it asks as well.
+			continues = append(continues, want.Continues)
+		}
+	}
+	if len(continues) < 2 || continues[0] || slices.Contains(continues[1:], false) {
+		t.Errorf("continues: %v", continues)
 	}
 }

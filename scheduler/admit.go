@@ -45,13 +45,18 @@ var (
 	errLate = errors.New("the request has waited for as long as it may")
 )
 
+// asks is what a request asks of the queue.
+func (w *worker) asks(want Want) admission.Request {
+	return admission.Request{Key: want.Key, Batch: want.Batch, Continues: want.Continues, Slots: want.Answers, Came: w.now()}
+}
+
 // admit takes slots of this peer's own replica for a request, then its turn on the cores;
 // so nobody who has the cores waits for slots. It may wait for both. Errors are of type
 // *Error and say when to ask again.
 func (w *worker) admit(ctx context.Context, want Want) (place, error) {
 	waiting, cancel := context.WithTimeoutCause(ctx, queueTime, errLate)
 	defer cancel()
-	request := admission.Request{Key: want.Key, Batch: want.Batch, Slots: want.Answers, Came: w.now()}
+	request := w.asks(want)
 	for {
 		e := w.enter(want.UID)
 		if e == nil {
@@ -84,7 +89,7 @@ func (w *worker) admitNow(want Want) (p place, busy bool) {
 	if want.Light {
 		return w.placed(e, nil, func() {}), false
 	}
-	request := admission.Request{Key: want.Key, Batch: want.Batch, Slots: want.Answers, Came: w.now()}
+	request := w.asks(want)
 	w.mu.Lock()
 	slots, ok := e.queue.Try(request, w.now())
 	w.mu.Unlock()

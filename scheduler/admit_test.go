@@ -169,6 +169,17 @@ func TestBatchGivesWay(t *testing.T) {
 	}
 }
 
+// What goes on with an answer that is there in part comes before what has not begun.
+func TestWhatContinuesComesFirst(t *testing.T) {
+	loaded(t, 1, func(t *testing.T, c *cluster, p *fakePeer, uid string) {
+		running, sooner := p.serve(Want{UID: uid, Key: "a"}), p.serve(Want{UID: uid, Key: "b"})
+		goesOn := p.serve(Want{UID: uid, Key: "a", Continues: true})
+		leave(running)
+		c.want("then", states(sooner, goesOn), "[waits runs]")
+		leave(goesOn, sooner)
+	})
+}
+
 // A request takes as many slots as it has answers, and none where it only reads or writes
 // tokens.
 func TestSlotsOfARequest(t *testing.T) {

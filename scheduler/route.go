@@ -47,6 +47,9 @@ type Want struct {
 	// Key is the id of the key that it came with, Batch says that it gives way to others.
 	Key   string
 	Batch bool
+	// Continues says that a part of the answer is there already, and what is left of it is
+	// asked for: it comes before what has not begun.
+	Continues bool
 }
 
 // Load is how busy a replica is.

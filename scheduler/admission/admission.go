@@ -11,6 +11,10 @@ type Request struct {
 	Key string
 	// Batch says that it gives way to those that are not.
 	Batch bool
+	// Continues says that somebody has a part of its answer and waits for more: it comes
+	// before all of its class that do not, unless as many as there are slots wait so
+	// already. Then it is as any other: who says this of all comes no sooner by it.
+	Continues bool
 	// Slots is how many it takes at a time; less than 1 counts as 1, more than there are
 	// as all.
 	Slots int
@@ -22,6 +26,7 @@ type Request struct {
 // Place is what a request has got.
 type Place struct {
 	request Request
+	first   bool // It comes before others of its class.
 	state   state
 	moved   chan struct{}
 	since   time.Duration // When it got its slots.
@@ -50,6 +55,7 @@ type Queue struct {
 	slots, most int
 	taken       int
 	waiting     int
+	first       int    // How many of them come before others.
 	turns       uint64 // To tell apart what happened at one time.
 	keys        map[keyOf]*key
 	running     map[*Place]bool
@@ -140,6 +146,7 @@ func (q *Queue) Leave(p *Place, now time.Duration) {
 // nobody can say yet.
 func (q *Queue) Wait(r Request, now time.Duration) time.Duration {
 	ahead, slots := q.take(r), q.slots
+	first := q.comesFirst(r)
 	if r.Batch {
 		slots = max(1, q.slots-1)
 	}
@@ -148,7 +155,9 @@ func (q *Queue) Wait(r Request, now time.Duration) time.Duration {
 			continue
 		}
 		for _, p := range k.queue {
-			ahead += q.take(p.request)
+			if p.first || !first || of.batch != r.Batch {
+				ahead += q.take(p.request)
+			}
 		}
 	}
 	if ahead == q.take(r) && q.fits(r) {
@@ -175,20 +184,37 @@ func (q *Queue) enter(r Request) *Place {
 		k = &key{of: r.keyOf(), turn: turn{r.Came, q.turns}}
 		q.keys[k.of] = k
 	}
-	p := &Place{request: r, moved: make(chan struct{})}
+	p := &Place{request: r, first: q.comesFirst(r), moved: make(chan struct{})}
 	i := len(k.queue)
-	for i > 0 && k.queue[i-1].request.Came > r.Came {
+	for i > 0 && p.before(k.queue[i-1]) {
 		i--
 	}
 	k.queue = slices.Insert(k.queue, i, p)
 	q.waiting++
+	if p.first {
+		q.first++
+	}
 	return p
+}
+
+// comesFirst says whether a request that asks now comes before others of its class.
+func (q *Queue) comesFirst(r Request) bool { return r.Continues && q.first < q.slots }
+
+// before says whether a request is served before another one of its key that came in sooner.
+func (p *Place) before(o *Place) bool {
+	if p.first != o.first {
+		return p.first
+	}
+	return p.request.Came < o.request.Came
 }
 
 func (q *Queue) unqueue(k *key, p *Place) {
 	i := slices.Index(k.queue, p)
 	k.queue = slices.Delete(k.queue, i, i+1)
 	q.waiting--
+	if p.first {
+		q.first--
+	}
 }
 
 // forget drops a key that has nothing any more.
@@ -248,6 +274,8 @@ func (k *key) before(o *key) bool {
 	switch {
 	case k.of.batch != o.of.batch:
 		return o.of.batch
+	case k.queue[0].first != o.queue[0].first:
+		return k.queue[0].first
 	case k.taken != o.taken:
 		return k.taken < o.taken
 	case k.turn.at != o.turn.at:

@@ -19,10 +19,10 @@ func newLine(slots, most int) *line {
 	return &line{Queue: New(slots, most), places: map[string]*Place{}}
 }
 
-// request is that of a name: its first letter is the key, and "3" at its end has it take
-// three slots.
+// request is that of a name: its first letter is the key, "3" at its end has it take three
+// slots, and "+" says that it continues.
 func (l *line) request(name string) Request {
-	r := Request{Key: strings.ToLower(name[:1]), Batch: name[0] < 'a', Came: l.now, Slots: 1}
+	r := Request{Key: strings.ToLower(name[:1]), Batch: name[0] < 'a', Came: l.now, Slots: 1, Continues: strings.Contains(name, "+")}
 	fmt.Sscanf(name[len(name)-1:], "%d", &r.Slots)
 	return r
 }
@@ -65,7 +65,8 @@ func (l *line) String() string {
 }
 
 // TestWhoIsNext: the names of requests are a key, a capital letter where that is of batch,
-// then which of its requests it is, and how many slots it takes where that is not one.
+// then which of its requests it is, "+" where that continues, and how many slots it takes
+// where that is not one.
 func TestWhoIsNext(t *testing.T) {
 	for _, tc := range []struct {
 		about string
@@ -95,6 +96,13 @@ func TestWhoIsNext(t *testing.T) {
 		{"and only then", 2, func(l *line) { l.ask("a", "B9", "c"); l.leave("a") }, "c | B9 | a"},
 		{"batch does not take what a normal one waits for", 4, func(l *line) { l.ask("a", "b4", "C") }, "a | b4 C"},
 		{"a key has its batch and its normal requests apart", 3, func(l *line) { l.ask("a", "A", "Ax", "b"); l.leave("a") }, "A b | Ax | a"},
+		{"what continues first", 1, func(l *line) { l.ask("a", "b", "c", "d+"); l.leave("a") }, "d+ | b c | a"},
+		{"also of the key that has the slots", 2, func(l *line) { l.ask("a", "ax", "b", "ay+"); l.leave("a") }, "ax ay+ | b | a"},
+		{"before what its key asked sooner", 1, func(l *line) { l.ask("a", "b", "bx", "by+"); l.leave("a") }, "by+ | b bx | a"},
+		{"of two in order", 2, func(l *line) { l.ask("a", "ax", "b", "c+", "d+"); l.leave("a") }, "ax c+ | b d+ | a"},
+		{"batch that continues before batch", 1, func(l *line) { l.ask("a", "B", "C+"); l.leave("a") }, "C+ | B | a"},
+		{"and after all that is not batch", 1, func(l *line) { l.ask("a", "B+", "c"); l.leave("a") }, "c | B+ | a"},
+		{"no more come first than there are slots", 1, func(l *line) { l.ask("a", "b", "c+", "d+", "e+"); l.leave("a", "c+") }, "b | d+ e+ | a c+"},
 		{"one that left is not let in", 1, func(l *line) { l.ask("a", "b", "c"); l.leave("b", "a") }, "c |  | a b"},
 		{"leaving twice is leaving once", 1, func(l *line) { l.ask("a", "b", "c"); l.leave("a", "a") }, "b | c | a"},
 		{"no slots is one", 0, func(l *line) { l.ask("a", "b") }, "a | b"},

@@ -28,6 +28,7 @@ func (c *crowd) with(is func(*Place) bool) (list []*Place) {
 func anyRequest(t *rapid.T, slots, keys int, now time.Duration) Request {
 	r := Request{
 		Key: fmt.Sprint("k", rapid.IntRange(1, keys).Draw(t, "key")), Batch: rapid.Bool().Draw(t, "batch"), Slots: 1, Came: now,
+		Continues: rapid.IntRange(1, 4).Draw(t, "continues") == 1,
 	}
 	if rapid.IntRange(1, 4).Draw(t, "several") == 1 {
 		r.Slots = rapid.IntRange(0, slots+2).Draw(t, "slots")
@@ -58,7 +59,7 @@ func TestWhateverHappens(t *testing.T) {
 		for _, p := range c.places {
 			c.Leave(p, c.now)
 		}
-		if c.Running() != 0 || c.Waiting() != 0 || len(c.keys) != 0 || len(c.running) != 0 {
+		if c.Running() != 0 || c.Waiting() != 0 || len(c.keys) != 0 || len(c.running) != 0 || c.first != 0 {
 			t.Fatalf("all have left, and %d slots are taken, %d wait, %d keys and %d places are known", c.Running(), c.Waiting(), len(c.keys), len(c.running))
 		}
 	})
@@ -99,7 +100,7 @@ func (c *crowd) check(t *rapid.T, ran []*Place) {
 			t.Fatalf("batch %+v came in, and %d of %d slots are taken, normal waits: %v", p.request, taken, c.slots, normalWaits)
 		}
 		for _, o := range waiting {
-			if o.request.keyOf() == p.request.keyOf() && o.request.Came < p.request.Came {
+			if o.request.keyOf() == p.request.keyOf() && o.before(p) {
 				t.Fatalf("%+v came in before %+v", p.request, o.request)
 			}
 		}
