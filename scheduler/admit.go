@@ -65,6 +65,9 @@ func (w *worker) admit(ctx context.Context, want Want) (place, error) {
 		if want.Light {
 			return w.placed(e, nil, func() {}), nil
 		}
+		if no := w.tooMany(e, request); no != nil {
+			return place{}, no
+		}
 		slots, err := w.slots(waiting, e, request)
 		yield := func() {}
 		if err == nil {
@@ -90,6 +93,9 @@ func (w *worker) admitNow(want Want) (p place, busy bool) {
 		return w.placed(e, nil, func() {}), false
 	}
 	request := w.asks(want)
+	if w.tooMany(e, request) != nil {
+		return place{}, true // Whoever waits hears why.
+	}
 	w.mu.Lock()
 	slots, ok := e.queue.Try(request, w.now())
 	w.mu.Unlock()
@@ -102,6 +108,20 @@ func (w *worker) admitNow(want Want) (p place, busy bool) {
 		return place{}, true
 	}
 	return w.placed(e, slots, yield), false
+}
+
+// tooMany refuses a request of batch that asks for more slots of an engine than it may ever
+// have, and then takes it off the engine.
+func (w *worker) tooMany(e *engine, r admission.Request) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	may := e.queue.May(r)
+	if !r.Batch || e.queue.Slots() == 1 || r.Slots <= may {
+		return nil
+	}
+	w.left(e, nil, context.Canceled)
+	return &Error{Why: InvalidRequest, Retry: RetryNever, Message: fmt.Sprintf(
+		"model %q answers %d requests at a time, of which a key of low priority leaves one to others: ask it for at most %d answers at once", e.model.Name, e.queue.Slots(), may)}
 }
 
 // loadOf is how busy this peer's own replica of a model is; zero where none serves.
