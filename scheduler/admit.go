@@ -104,7 +104,9 @@ func (w *worker) admitNow(want Want) (p place, busy bool) {
 		yield, ok = w.s.cores.Try(e.name, e.cores)
 	}
 	if !ok {
-		w.leave(e, slots, context.Canceled)
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.undo(e, slots)
 		return place{}, true
 	}
 	return w.placed(e, slots, yield), false
@@ -119,7 +121,7 @@ func (w *worker) tooMany(e *engine, r admission.Request) error {
 	if !r.Batch || e.queue.Slots() == 1 || r.Slots <= may {
 		return nil
 	}
-	w.left(e, nil, context.Canceled)
+	w.undo(e, nil)
 	return &Error{Why: InvalidRequest, Retry: RetryNever, Message: fmt.Sprintf(
 		"model %q answers %d requests at a time, of which a key of low priority leaves one to others: ask it for at most %d answers at once", e.model.Name, e.queue.Slots(), may)}
 }
@@ -214,8 +216,8 @@ func (w *worker) giveUp(e *engine, slots *admission.Place, r admission.Request, 
 	who := fmt.Sprintf("model %q on %s", e.model.Name, w.s.Mesh.NameOf(w.s.Mesh.Self()))
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	waitedForTurn := slots.Runs()
-	w.left(e, slots, context.Canceled)
+	waitedForTurn := slots.Runs() && e.cores > 0
+	w.undo(e, slots)
 	no := &Error{Why: Busy, Retry: RetryLater, Err: err}
 	if wait := e.queue.Wait(r, w.now()); wait > 0 {
 		no.RetryAfter = min(max(wait, leastLater), mostLater)

@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"relay/scheduler/admission"
 	"relay/scheduler/ways"
 )
 
@@ -429,6 +430,34 @@ func TestWhoWaitsForASlotHasNoTurn(t *testing.T) {
 		leave(other)
 		c.want("at last", second.state(), "runs")
 		leave(second)
+	})
+}
+
+// What had a slot and no turn on the cores says nothing of how long requests take.
+func TestWhoHadNoTurnTeachesNothing(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, c *cluster) {
+		p := c.peers[0]
+		uids := []string{c.addModel("a", 1<<30, p), c.addModel("b", 1<<30, p)}
+		c.pass(time.Minute)
+		p.s.cores.SetLent(1)
+		long := p.serve(Want{UID: uids[1]})
+		c.pass(8 * time.Second)
+		leave(long)
+		other := p.serve(Want{UID: uids[0]})
+		for range 20 {
+			k := p.serve(Want{UID: uids[1]})
+			c.want("without a turn", k.state(), "waits")
+			leave(k)
+			if _, busy := p.s.work.admitNow(Want{UID: uids[1]}); !busy {
+				t.Fatal("it got the cores that another model has")
+			}
+		}
+		last := p.serve(Want{UID: uids[1]})
+		p.s.work.mu.Lock()
+		wait := p.s.work.runs[uids[1]].engine.queue.Wait(admission.Request{}, p.s.work.now())
+		p.s.work.mu.Unlock()
+		c.want("about how long the next would wait", wait, 8*time.Second)
+		leave(other, last)
 	})
 }
 

@@ -30,6 +30,7 @@ type Place struct {
 	state   state
 	moved   chan struct{}
 	since   time.Duration // When it got its slots.
+	was, is turn          // That of its key before, and by getting them.
 }
 
 type state int
@@ -122,7 +123,13 @@ func (q *Queue) Try(r Request, now time.Duration) (p *Place, ok bool) {
 
 // Leave ends a request: its slots are given back, or it waits no more. It may be called
 // again.
-func (q *Queue) Leave(p *Place, now time.Duration) {
+func (q *Queue) Leave(p *Place, now time.Duration) { q.leave(p, now, true) }
+
+// Undo is Leave for a request that made no use of its slots: its key keeps its turn, and
+// how long it had them says nothing of others.
+func (q *Queue) Undo(p *Place, now time.Duration) { q.leave(p, now, false) }
+
+func (q *Queue) leave(p *Place, now time.Duration, used bool) {
 	k := q.keys[p.request.keyOf()]
 	switch p.state {
 	case isOut:
@@ -133,9 +140,14 @@ func (q *Queue) Leave(p *Place, now time.Duration) {
 		n := q.take(p.request)
 		q.taken -= n
 		k.taken -= n
-		q.turned(k, now)
 		delete(q.running, p)
-		q.learn(max(0, now-p.since))
+		switch {
+		case used:
+			q.turned(k, now)
+			q.learn(max(0, now-p.since))
+		case k.turn == p.is:
+			k.turn = p.was
+		}
 	}
 	p.state = isOut
 	q.forget(k)
@@ -244,7 +256,9 @@ func (q *Queue) admit(now time.Duration) {
 		n := q.take(p.request)
 		q.taken += n
 		k.taken += n
+		p.was = k.turn
 		q.turned(k, now)
+		p.is = k.turn
 		q.running[p] = true
 		p.state, p.since = runs, now
 		close(p.moved)

@@ -168,6 +168,45 @@ func TestTryDoesNotWait(t *testing.T) {
 	}
 }
 
+// TestUndone: what gave its slots back unused has spent no turn of its key, and nothing is
+// learnt of it.
+func TestUndone(t *testing.T) {
+	l := newLine(3, 10)
+	l.ask("a", "b")
+	p, ok := l.Try(l.request("b"), l.now) // a's turn is longer ago than b's.
+	if !ok {
+		t.Fatal(l)
+	}
+	l.now += time.Hour
+	l.Undo(p, l.now)
+	l.Undo(p, l.now)
+	if l.Running() != 2 || l.hold != 0 {
+		t.Errorf("%d run, learnt %s", l.Running(), l.hold)
+	}
+	// The same with a: it still comes before b.
+	if p, ok = l.Try(l.request("a"), l.now); !ok {
+		t.Fatal(l)
+	}
+	l.Undo(p, l.now)
+	l.ask("c", "bx", "ax")
+	l.leave("c")
+	if got := l.String(); got != "a b ax | bx | c" {
+		t.Error(got)
+	}
+	l.Undo(l.places["a"], l.now) // Others have had turns of its key since: they are kept.
+	if k := l.keys[keyOf{id: "a"}]; k.turn != l.places["ax"].is {
+		t.Errorf("the turn of a later request of the key is gone")
+	}
+	// Who waits leaves.
+	l = newLine(1, 10)
+	l.ask("a", "b", "c")
+	l.Undo(l.places["b"], l.now)
+	l.leave("a")
+	if got := l.String(); got != "c |  | a b" {
+		t.Error(got)
+	}
+}
+
 // TestOrderAtTheNextQueue: who asks again elsewhere comes in as it came first, by key and
 // among those of one.
 func TestOrderAtTheNextQueue(t *testing.T) {

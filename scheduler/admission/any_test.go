@@ -51,6 +51,8 @@ func TestWhateverHappens(t *testing.T) {
 				if p, ok := c.Try(anyRequest(t, slots, keys, c.now), c.now); ok {
 					c.places = append(c.places, p)
 				}
+			case what == 7:
+				c.Undo(rapid.SampledFrom(c.places).Draw(t, "leaves unserved"), c.now)
 			default:
 				c.Leave(rapid.SampledFrom(c.places).Draw(t, "leaves"), c.now)
 			}
