@@ -12,10 +12,10 @@ import (
 
 const (
 	// maxQueue is how many requests may wait for the slots of one engine. Clients that
-	// send some hundreds at a time get them all in; more than half of what a door serves
-	// at a time is never held by the queue of one model. One that waits holds its body,
-	// which the door bounds for all of them together, and less than 100 KiB of streams and
-	// goroutines.
+	// send some hundreds at a time get them all in, and where nobody says otherwise it is
+	// half of what a peer serves for others at a time: the rest is left to other models.
+	// One that waits holds its body, which the door bounds for all of them together, and
+	// less than 100 KiB of streams and goroutines.
 	maxQueue = 1024
 	// queueTime is how long a request waits for a slot and for its turn on the cores. It
 	// is half of what a door waits for the first token, so that there is time for the
