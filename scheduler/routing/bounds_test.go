@@ -177,7 +177,7 @@ func BenchmarkPick(b *testing.B) {
 // was not answered leaves nothing behind.
 func TestTurnsOverlap(t *testing.T) {
 	now := time.Unix(1e9, 0)
-	list := []Replica{{Peer: "a"}, {Peer: "b"}, {Peer: "c"}}
+	list := []Replica{{Peer: "a", Slots: 2}, {Peer: "b", Slots: 2}, {Peer: "c", Slots: 2}}
 	for talk := range uint64(50) {
 		b := New()
 		first := Want{Prefix: []uint64{1, 100 + talk}, Shared: 1, Tokens: 500}
