@@ -262,7 +262,7 @@ func TestEnginesThatEndGoingOn(t *testing.T) {
 	ends := sim.Options{Faults: []sim.Fault{{Kind: sim.FaultDrop}}}
 	p, serving := newMesh(t, []sim.Options{{Faults: []sim.Fault{{Kind: sim.FaultDie, After: 4}}}, ends, ends, {}}, nil)
 	got := send(t, "POST", p.url+"/v1/chat/completions", chatBody(testModel, true))
-	if a := readAnswer(t, got.body); a.err == nil || a.err.Code != "cannot_continue" || !strings.Contains(a.err.Message, "3 engines ended over this request") {
+	if a := readAnswer(t, got.body); a.err == nil || a.err.Code != "cannot_continue" || !strings.Contains(a.err.Message, "2 engines ended over this request") {
 		t.Errorf("%v: %v", a.err, got)
 	}
 	if n := serving[3].engine.State().Requests; n != 0 {

@@ -94,8 +94,8 @@ var sampling = passed(
 	"grammar": {check: isGrammar},
 	// The engine makes room for as many tokens as these say, and compares each breaker
 	// with the whole vocabulary.
-	"repeat_last_n":         {check: wholeBetween(-1, 1<<20)},
-	"dry_penalty_last_n":    {check: wholeBetween(-1, 1<<20)},
+	"repeat_last_n":         {check: wholeBetween(0, 1<<20)},
+	"dry_penalty_last_n":    {check: wholeBetween(0, 1<<20)},
 	"dry_sequence_breakers": {check: isBreakers},
 })
 

@@ -64,8 +64,8 @@ func TestSamplersThatTakeTooMuch(t *testing.T) {
 		field, value string
 		taken        bool
 	}{
-		{"repeat_last_n", "-1", true}, {"repeat_last_n", "1048576", true}, {"repeat_last_n", "1048577", false}, {"repeat_last_n", "2147483647", false},
-		{"dry_penalty_last_n", "-1", true}, {"dry_penalty_last_n", "2147483647", false},
+		{"repeat_last_n", "0", true}, {"repeat_last_n", "-1", false}, {"repeat_last_n", "1048576", true}, {"repeat_last_n", "1048577", false}, {"repeat_last_n", "2147483647", false},
+		{"dry_penalty_last_n", "0", true}, {"dry_penalty_last_n", "-1", false}, {"dry_penalty_last_n", "2147483647", false},
 		{"dry_sequence_breakers", `["\n",":"]`, true}, {"dry_sequence_breakers", many, false}, {"dry_sequence_breakers", `"a"`, false},
 	} {
 		_, no := readRequest(chatFields, []byte(`{"model":"m","`+tc.field+`":`+tc.value+`}`))

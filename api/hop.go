@@ -250,6 +250,8 @@ func (d *Door) hop(w http.ResponseWriter, r *http.Request, c *call) {
 	s := newSign(w)
 	defer s.stop()
 	began := time.Now()
+	// The key is the other peer's word: what it makes up takes no turns of other peers' keys.
+	want.Key = c.from + " " + want.Key
 	lease, err := d.opt.Scheduler.Serve(r.Context(), want)
 	c.routed = time.Since(began)
 	if err != nil {

@@ -89,7 +89,7 @@ func TestWhatIsAskedOfTheQueue(t *testing.T) {
 			if got.status != 200 {
 				t.Fatalf("%s: %v", tc.path, got)
 			}
-			tc.want.UID, tc.want.Key, tc.want.Batch = testUID, "testkey0", batch
+			tc.want.UID, tc.want.Key, tc.want.Batch = testUID, entrance.id+" testkey0", batch
 			if want := <-wants; fmt.Sprint(want) != fmt.Sprint(tc.want) {
 				t.Errorf("%s %s: %+v, want %+v", tc.path, tc.body, want, tc.want)
 			}

@@ -12,10 +12,10 @@ import (
 
 const (
 	// maxQueue is how many requests may wait for the slots of one engine. Clients that
-	// send some hundreds at a time get them all in; more than half of what a door serves
-	// at a time is never held by the queue of one model. One that waits holds its body,
-	// which the door bounds for all of them together, and less than 100 KiB of streams and
-	// goroutines.
+	// send some hundreds at a time get them all in, and where nobody says otherwise it is
+	// half of what a peer serves for others at a time: the rest is left to other models.
+	// One that waits holds its body, which the door bounds for all of them together, and
+	// less than 100 KiB of streams and goroutines.
 	maxQueue = 1024
 	// queueTime is how long a request waits for a slot and for its turn on the cores. It
 	// is half of what a door waits for the first token, so that there is time for the
@@ -65,6 +65,9 @@ func (w *worker) admit(ctx context.Context, want Want) (place, error) {
 		if want.Light {
 			return w.placed(e, nil, func() {}), nil
 		}
+		if no := w.tooMany(e, request); no != nil {
+			return place{}, no
+		}
 		slots, err := w.slots(waiting, e, request)
 		yield := func() {}
 		if err == nil {
@@ -90,6 +93,9 @@ func (w *worker) admitNow(want Want) (p place, busy bool) {
 		return w.placed(e, nil, func() {}), false
 	}
 	request := w.asks(want)
+	if w.tooMany(e, request) != nil {
+		return place{}, true // Whoever waits hears why.
+	}
 	w.mu.Lock()
 	slots, ok := e.queue.Try(request, w.now())
 	w.mu.Unlock()
@@ -98,10 +104,26 @@ func (w *worker) admitNow(want Want) (p place, busy bool) {
 		yield, ok = w.s.cores.Try(e.name, e.cores)
 	}
 	if !ok {
-		w.leave(e, slots, context.Canceled)
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.undo(e, slots)
 		return place{}, true
 	}
 	return w.placed(e, slots, yield), false
+}
+
+// tooMany refuses a request of batch that asks for more slots of an engine than it may ever
+// have, and then takes it off the engine.
+func (w *worker) tooMany(e *engine, r admission.Request) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	may := e.queue.May(r)
+	if !r.Batch || e.queue.Slots() == 1 || r.Slots <= may {
+		return nil
+	}
+	w.undo(e, nil)
+	return &Error{Why: InvalidRequest, Retry: RetryNever, Message: fmt.Sprintf(
+		"model %q answers %d requests at a time, of which a key of low priority leaves one to others: ask it for at most %d answers at once", e.model.Name, e.queue.Slots(), may)}
 }
 
 // loadOf is how busy this peer's own replica of a model is; zero where none serves.
@@ -194,8 +216,8 @@ func (w *worker) giveUp(e *engine, slots *admission.Place, r admission.Request, 
 	who := fmt.Sprintf("model %q on %s", e.model.Name, w.s.Mesh.NameOf(w.s.Mesh.Self()))
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	waitedForTurn := slots.Runs()
-	w.left(e, slots, context.Canceled)
+	waitedForTurn := slots.Runs() && e.cores > 0
+	w.undo(e, slots)
 	no := &Error{Why: Busy, Retry: RetryLater, Err: err}
 	if wait := e.queue.Wait(r, w.now()); wait > 0 {
 		no.RetryAfter = min(max(wait, leastLater), mostLater)

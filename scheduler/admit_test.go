@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"relay/scheduler/admission"
 	"relay/scheduler/ways"
 )
 
@@ -169,6 +171,33 @@ func TestBatchGivesWay(t *testing.T) {
 	}
 }
 
+// A request of batch that asks for all slots is refused, at another peer's door as at its
+// own, and takes none.
+func TestBatchLeavesASlot(t *testing.T) {
+	loaded(t, 3, func(t *testing.T, c *cluster, p *fakePeer, uid string) {
+		var no *Error
+		_, err := p.s.Serve(t.Context(), Want{UID: uid, Batch: true, Answers: 3})
+		if !errors.As(err, &no) || no.Why != InvalidRequest || no.Retry != RetryNever || !strings.Contains(no.Message, "at most 2 answers") {
+			t.Errorf("another door's: %+v", err)
+		}
+		_, err = p.s.Route(t.Context(), Want{UID: "m", Batch: true, Answers: 3})
+		if !errors.As(err, &no) || no.Why != InvalidRequest {
+			t.Errorf("its own: %+v", err)
+		}
+		c.want("load", p.s.work.loadOf(uid), Load{Slots: 3})
+		c.want("in flight", len(p.s.InFlight()), 0)
+		two := p.serve(Want{UID: uid, Batch: true, Answers: 2})
+		normal := p.serve(Want{UID: uid, Answers: 1})
+		c.want("two of batch, and one", states(two, normal), "[runs runs]")
+		leave(two, normal)
+	})
+	loaded(t, 1, func(t *testing.T, c *cluster, p *fakePeer, uid string) {
+		one := p.serve(Want{UID: uid, Batch: true, Answers: 3}) // The only slot is free for it.
+		c.want("of one slot", one.state(), "runs")
+		leave(one)
+	})
+}
+
 // What goes on with an answer that is there in part comes before what has not begun.
 func TestWhatContinuesComesFirst(t *testing.T) {
 	loaded(t, 1, func(t *testing.T, c *cluster, p *fakePeer, uid string) {
@@ -321,6 +350,9 @@ func TestSlotsAndTurns(t *testing.T) {
 			served, left := 0, 0
 			for i := range 150 {
 				want := Want{UID: uids[random.IntN(3)], Key: fmt.Sprint(random.IntN(3)), Batch: random.IntN(3) == 0, Answers: random.IntN(3), Light: random.IntN(10) == 0}
+				if want.Batch { // More would be refused.
+					want.Answers = min(want.Answers, max(1, slots[want.UID[:1]]-1))
+				}
 				comes, takes, patience := time.Duration(random.IntN(120))*time.Second, time.Duration(1+random.IntN(4000))*time.Millisecond, time.Hour
 				if random.IntN(4) == 0 {
 					patience = time.Duration(random.IntN(20)) * time.Second
@@ -398,6 +430,34 @@ func TestWhoWaitsForASlotHasNoTurn(t *testing.T) {
 		leave(other)
 		c.want("at last", second.state(), "runs")
 		leave(second)
+	})
+}
+
+// What had a slot and no turn on the cores says nothing of how long requests take.
+func TestWhoHadNoTurnTeachesNothing(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, c *cluster) {
+		p := c.peers[0]
+		uids := []string{c.addModel("a", 1<<30, p), c.addModel("b", 1<<30, p)}
+		c.pass(time.Minute)
+		p.s.cores.SetLent(1)
+		long := p.serve(Want{UID: uids[1]})
+		c.pass(8 * time.Second)
+		leave(long)
+		other := p.serve(Want{UID: uids[0]})
+		for range 20 {
+			k := p.serve(Want{UID: uids[1]})
+			c.want("without a turn", k.state(), "waits")
+			leave(k)
+			if _, busy := p.s.work.admitNow(Want{UID: uids[1]}); !busy {
+				t.Fatal("it got the cores that another model has")
+			}
+		}
+		last := p.serve(Want{UID: uids[1]})
+		p.s.work.mu.Lock()
+		wait := p.s.work.runs[uids[1]].engine.queue.Wait(admission.Request{}, p.s.work.now())
+		p.s.work.mu.Unlock()
+		c.want("about how long the next would wait", wait, 8*time.Second)
+		leave(other, last)
 	})
 }
 

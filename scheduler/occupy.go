@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"context"
 	"slices"
 	"time"
 
@@ -59,6 +60,15 @@ func (w *worker) leave(e *engine, slots *admission.Place, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.left(e, slots, err)
+}
+
+// undo takes a request off an engine that made no use of the slots that it has, or waits
+// for, nil where it has asked for none; worker.mu is held.
+func (w *worker) undo(e *engine, slots *admission.Place) {
+	if slots != nil {
+		e.queue.Undo(slots, w.now())
+	}
+	w.left(e, nil, context.Canceled)
 }
 
 // left is leave with worker.mu held.

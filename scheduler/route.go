@@ -44,7 +44,8 @@ type Want struct {
 	// counts as 1. Light says that it takes none: it only reads or writes tokens.
 	Answers int
 	Light   bool
-	// Key is the id of the key that it came with, Batch says that it gives way to others.
+	// Key is the id of the key that it came with, for Serve behind that of the peer that
+	// says so: those of one key share its turns. Batch says that it gives way to others.
 	Key   string
 	Batch bool
 	// Continues says that a part of the answer is there already, and what is left of it is

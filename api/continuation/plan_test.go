@@ -64,6 +64,7 @@ func TestBodies(t *testing.T) {
 		{"a text", chat.OfText, []string{textChunk}, `{"prompt":"Say","max_tokens":3}`, "/v1/completions", `{"prompt":["Say",5],"n_predict":2}`},
 		{"ids of a list", chat.OfText, []string{textChunk}, `{"prompt":[[1,2]]}`, "/v1/completions", `{"prompt":[1,2,5]}`},
 		{"a list of one", chat.OfText, []string{textChunk}, `{"prompt":["Say"],"stop":["x"]}`, "/v1/completions", `{"prompt":["Say",5],"stop":["x"]}`},
+		{"no indent, no time", chat.OfText, []string{textChunk}, `{"prompt":"Say","n_indent":0,"t_max_predict_ms":-1}`, "/v1/completions", `{"prompt":["Say",5],"n_indent":0,"t_max_predict_ms":-1}`},
 		{"any seed", chat.OfText, []string{textChunk}, `{"prompt":"Say","seed":-1}`, "/v1/completions", `{"prompt":["Say",5],"seed":-1}`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -105,6 +106,8 @@ func TestCannot(t *testing.T) {
 		{firstChunk, `{` + messages + `,"response_format":{"type":"json_object"}}`, "response_format"},
 		{firstChunk, `{` + messages + `,"mirostat":2}`, "mirostat"},
 		{firstChunk, `{` + messages + `,"samplers":["top_k","adaptive_p"]}`, "adaptive_p"},
+		{firstChunk, `{` + messages + `,"n_indent":4}`, "n_indent"},
+		{firstChunk, `{` + messages + `,"t_max_predict_ms":1e3}`, "t_max_predict_ms"},
 		{callChunk, `{` + messages + `,"tools":[{}]}`, "tool call"},
 		{thinkChunk, `{` + messages + `,"reasoning_format":"deepseek-legacy"}`, "reasoning_format"},
 		{firstChunk, `not JSON`, "not known"},

@@ -125,8 +125,18 @@ func (q *request) cannot() string {
 		return "mirostat remembers what was sampled, and cannot be taken up in the middle"
 	case adaptive:
 		return "the sampler adaptive_p remembers what was sampled, and cannot be taken up in the middle"
+	case q.positive("n_indent"):
+		return "its n_indent ends it by how its lines began, and cannot be taken up in the middle"
+	case q.positive("t_max_predict_ms"):
+		return "its t_max_predict_ms is of the time that its first engine took"
 	}
 	return ""
+}
+
+// positive says that a member is a number above 0; the engine takes any other for none.
+func (q *request) positive(name string) bool {
+	v := q.value(name)
+	return isNumber(v) && v[0] != '-' && string(v) != "0"
 }
 
 // several says that more than one answer was asked for.

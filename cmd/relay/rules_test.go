@@ -90,7 +90,7 @@ func TestDecisionsArePure(t *testing.T) {
 	folders, files := sources(t)
 	for _, folder := range []string{
 		"scheduler/leadership", "scheduler/placement", "scheduler/shards", "scheduler/ledger", "scheduler/eviction",
-		"api/chat", "api/responses", "api/messages", "scheduler/ways", "scheduler/residency", "scheduler/setback", "scheduler/demand", "scheduler/routing", "scheduler/speed", "scheduler/admission", "p2p/keys/quota",
+		"api/chat", "api/responses", "api/messages", "api/continuation", "scheduler/ways", "scheduler/residency", "scheduler/setback", "scheduler/demand", "scheduler/routing", "scheduler/speed", "scheduler/admission", "p2p/keys/quota",
 	} {
 		if len(folders[folder]) == 0 {
 			t.Errorf("%s is not there", folder)

@@ -15,8 +15,8 @@ type Request struct {
 	// before all of its class that do not, unless as many as there are slots wait so
 	// already. Then it is as any other: who says this of all comes no sooner by it.
 	Continues bool
-	// Slots is how many it takes at a time; less than 1 counts as 1, more than there are
-	// as all.
+	// Slots is how many it takes at a time; less than 1 counts as 1, more than it may as
+	// many as it may.
 	Slots int
 	// Came is when it came, on the clock by which the queue is told the time. One that
 	// asks again at another queue keeps its place among those who do so too.
@@ -30,6 +30,7 @@ type Place struct {
 	state   state
 	moved   chan struct{}
 	since   time.Duration // When it got its slots.
+	was, is turn          // That of its key before, and by getting them.
 }
 
 type state int
@@ -122,7 +123,13 @@ func (q *Queue) Try(r Request, now time.Duration) (p *Place, ok bool) {
 
 // Leave ends a request: its slots are given back, or it waits no more. It may be called
 // again.
-func (q *Queue) Leave(p *Place, now time.Duration) {
+func (q *Queue) Leave(p *Place, now time.Duration) { q.leave(p, now, true) }
+
+// Undo is Leave for a request that made no use of its slots: its key keeps its turn, and
+// how long it had them says nothing of others.
+func (q *Queue) Undo(p *Place, now time.Duration) { q.leave(p, now, false) }
+
+func (q *Queue) leave(p *Place, now time.Duration, used bool) {
 	k := q.keys[p.request.keyOf()]
 	switch p.state {
 	case isOut:
@@ -133,9 +140,14 @@ func (q *Queue) Leave(p *Place, now time.Duration) {
 		n := q.take(p.request)
 		q.taken -= n
 		k.taken -= n
-		q.turned(k, now)
 		delete(q.running, p)
-		q.learn(max(0, now-p.since))
+		switch {
+		case used:
+			q.turned(k, now)
+			q.learn(max(0, now-p.since))
+		case k.turn == p.is:
+			k.turn = p.was
+		}
 	}
 	p.state = isOut
 	q.forget(k)
@@ -145,11 +157,7 @@ func (q *Queue) Leave(p *Place, now time.Duration) {
 // Wait is about how long a request would wait that asked now, 0 where it would not or
 // nobody can say yet.
 func (q *Queue) Wait(r Request, now time.Duration) time.Duration {
-	ahead, slots := q.take(r), q.slots
-	first := q.comesFirst(r)
-	if r.Batch {
-		slots = max(1, q.slots-1)
-	}
+	ahead, first := q.take(r), q.comesFirst(r)
 	for of, k := range q.keys {
 		if of.batch && !r.Batch {
 			continue
@@ -168,11 +176,20 @@ func (q *Queue) Wait(r Request, now time.Duration) time.Duration {
 	for p := range q.running {
 		age += max(0, now-p.since) / time.Duration(len(q.running))
 	}
-	return max(q.hold, age) * time.Duration(ahead) / time.Duration(slots)
+	return max(q.hold, age) * time.Duration(ahead) / time.Duration(q.May(r))
+}
+
+// May is how many slots a request may take at most: one of batch leaves one, where there
+// are several.
+func (q *Queue) May(r Request) int {
+	if r.Batch {
+		return max(1, q.slots-1)
+	}
+	return q.slots
 }
 
 // take is how many slots a request takes.
-func (q *Queue) take(r Request) int { return min(max(1, r.Slots), q.slots) }
+func (q *Queue) take(r Request) int { return min(max(1, r.Slots), q.May(r)) }
 
 func (r Request) keyOf() keyOf { return keyOf{r.Batch, r.Key} }
 
@@ -226,8 +243,11 @@ func (q *Queue) forget(k *key) {
 
 // admit gives slots to whoever is next, as long as there are enough.
 func (q *Queue) admit(now time.Duration) {
-	for q.waiting > 0 {
+	for {
 		k := q.next()
+		if k == nil {
+			return
+		}
 		p := k.queue[0]
 		if !q.fits(p.request) {
 			return
@@ -236,7 +256,9 @@ func (q *Queue) admit(now time.Duration) {
 		n := q.take(p.request)
 		q.taken += n
 		k.taken += n
+		p.was = k.turn
 		q.turned(k, now)
+		p.is = k.turn
 		q.running[p] = true
 		p.state, p.since = runs, now
 		close(p.moved)
@@ -249,21 +271,31 @@ func (q *Queue) turned(k *key, now time.Duration) {
 	k.turn = turn{now, q.turns}
 }
 
-// fits says whether there are slots for a request that is next. One of batch that takes all
-// of them has to wait until nothing runs; else it would never come in.
-func (q *Queue) fits(r Request) bool {
-	n, free := q.take(r), q.slots-q.taken
-	if r.Batch && n < q.slots {
-		return n < free
-	}
-	return n <= free
+// fits says whether there are slots for a request that is next.
+func (q *Queue) fits(r Request) bool { return q.within(r, q.taken) }
+
+// within is fits where so many slots are taken.
+func (q *Queue) within(r Request, taken int) bool {
+	left := q.slots - taken - q.take(r)
+	return left > 0 || left == 0 && (!r.Batch || q.slots == 1)
 }
 
-// next is the key whose turn it is, of those that wait.
+// next is the key whose turn it is, of those that wait; nil where there is none. One of
+// batch passes those before it for which those that are not of batch leave too few slots,
+// however long the rest of batch waits: else one that takes many would keep all others out
+// for as long as others are served.
 func (q *Queue) next() *key {
+	normal := 0
+	for of, k := range q.keys {
+		if !of.batch {
+			normal += k.taken
+		}
+	}
 	var first *key
-	for _, k := range q.keys {
-		if len(k.queue) > 0 && (first == nil || k.before(first)) {
+	for of, k := range q.keys {
+		switch {
+		case len(k.queue) == 0, of.batch && !q.within(k.queue[0].request, normal):
+		case first == nil || k.before(first):
 			first = k
 		}
 	}

@@ -92,8 +92,11 @@ func TestWhoIsNext(t *testing.T) {
 		{"while there is not enough for it", 4, func(l *line) { l.ask("a3", "b2", "c") }, "a3 | b2 c"},
 		{"when it leaves the next one comes in", 4, func(l *line) { l.ask("a3", "b2", "c"); l.leave("b2") }, "a3 c |  | b2"},
 		{"more than there are is all", 2, func(l *line) { l.ask("a9", "b"); l.leave("a9") }, "b |  | a9"},
-		{"batch takes all when nothing runs", 2, func(l *line) { l.ask("A9") }, "A9 | "},
-		{"and only then", 2, func(l *line) { l.ask("a", "B9", "c"); l.leave("a") }, "c | B9 | a"},
+		{"but not as batch", 2, func(l *line) { l.ask("A9", "b") }, "A9 b | "},
+		{"which waits for them", 3, func(l *line) { l.ask("a", "B9", "c"); l.leave("a", "c") }, "B9 |  | a c"},
+		{"batch passes batch that normal ones keep out", 4, func(l *line) { l.ask("a", "B3", "C", "D", "E") }, "a C D | B3 E"},
+		{"but not batch that batch keeps out", 4, func(l *line) { l.ask("A", "B3", "C") }, "A | B3 C"},
+		{"which comes in when the normal ones have left and what passed it", 4, func(l *line) { l.ask("a", "B3", "C", "D", "E"); l.leave("a", "C", "D") }, "B3 | E | a C D"},
 		{"batch does not take what a normal one waits for", 4, func(l *line) { l.ask("a", "b4", "C") }, "a | b4 C"},
 		{"a key has its batch and its normal requests apart", 3, func(l *line) { l.ask("a", "A", "Ax", "b"); l.leave("a") }, "A b | Ax | a"},
 		{"what continues first", 1, func(l *line) { l.ask("a", "b", "c", "d+"); l.leave("a") }, "d+ | b c | a"},
@@ -161,6 +164,45 @@ func TestTryDoesNotWait(t *testing.T) {
 	try("c", false) // There is a slot, and somebody waits for it and one more.
 	l.leave("a")
 	if got := l.String(); got != "b2 |  | a" {
+		t.Error(got)
+	}
+}
+
+// TestUndone: what gave its slots back unused has spent no turn of its key, and nothing is
+// learnt of it.
+func TestUndone(t *testing.T) {
+	l := newLine(3, 10)
+	l.ask("a", "b")
+	p, ok := l.Try(l.request("b"), l.now) // a's turn is longer ago than b's.
+	if !ok {
+		t.Fatal(l)
+	}
+	l.now += time.Hour
+	l.Undo(p, l.now)
+	l.Undo(p, l.now)
+	if l.Running() != 2 || l.hold != 0 {
+		t.Errorf("%d run, learnt %s", l.Running(), l.hold)
+	}
+	// The same with a: it still comes before b.
+	if p, ok = l.Try(l.request("a"), l.now); !ok {
+		t.Fatal(l)
+	}
+	l.Undo(p, l.now)
+	l.ask("c", "bx", "ax")
+	l.leave("c")
+	if got := l.String(); got != "a b ax | bx | c" {
+		t.Error(got)
+	}
+	l.Undo(l.places["a"], l.now) // Others have had turns of its key since: they are kept.
+	if k := l.keys[keyOf{id: "a"}]; k.turn != l.places["ax"].is {
+		t.Errorf("the turn of a later request of the key is gone")
+	}
+	// Who waits leaves.
+	l = newLine(1, 10)
+	l.ask("a", "b", "c")
+	l.Undo(l.places["b"], l.now)
+	l.leave("a")
+	if got := l.String(); got != "c |  | a b" {
 		t.Error(got)
 	}
 }
