@@ -157,7 +157,7 @@ func TestNobodyStarves(t *testing.T) {
 		clear(c.asked)
 		turns(300)
 		for _, r := range c.replicas {
-			if c.asked[r.Peer] < 300/n/2 {
+			if c.asked[r.Peer] < 300/n/4 { // What it had before counts for a while.
 				t.Fatalf("%v", c.asked)
 			}
 		}

@@ -87,6 +87,7 @@ func (b *Book) Pick(uid string, want Want, list []Replica, now time.Time, chance
 	trip := &Trip{book: b, model: m, replica: k, want: want, work: v.Read + v.Write*float64(want.takes())}
 	k.work, k.worked = k.workAt(now)+trip.work, now
 	k.sent += want.takes()
+	m.memory.served(&want, k.number) // Now: whoever has an answer's end goes on before it is told here.
 	if t != nil {
 		t.answeredBy(k)
 	}

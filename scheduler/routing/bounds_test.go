@@ -172,3 +172,25 @@ func BenchmarkPick(b *testing.B) {
 		})
 	}
 }
+
+// The next turn of a talk may come before the end of the last one is told, and one that
+// was not answered leaves nothing behind.
+func TestTurnsOverlap(t *testing.T) {
+	now := time.Unix(1e9, 0)
+	list := []Replica{{Peer: "a", Slots: 2}, {Peer: "b", Slots: 2}, {Peer: "c", Slots: 2}}
+	for talk := range uint64(50) {
+		b := New()
+		first := Want{Prefix: []uint64{1, 100 + talk}, Shared: 1, Tokens: 500}
+		second := Want{Prefix: []uint64{1, 100 + talk, 3, 4}, Shared: 1, Tokens: 900}
+		d, _ := b.Pick("model", first, list, now, 0)
+		if next, trip := b.Pick("model", second, list, now, 0); next.Pick != d.Pick {
+			t.Errorf("talk %d: at %d, then at %d", talk, d.Pick, next.Pick)
+		} else {
+			trip.Done(Failed, now, 0)
+		}
+		m := b.models["model"]
+		if s := m.memory.of(4); s != 0 {
+			t.Errorf("what failed is taken for read, by %b", s)
+		}
+	}
+}

@@ -13,8 +13,9 @@ type memory struct {
 // are not remembered.
 type servers uint64
 
-func (s servers) with(number int) servers { return s | 1<<number }
-func (s servers) has(number int) bool     { return s>>number&1 == 1 }
+func (s servers) with(number int) servers    { return s | 1<<number }
+func (s servers) without(number int) servers { return s &^ (1 << number) }
+func (s servers) has(number int) bool        { return s>>number&1 == 1 }
 
 func (m *memory) of(hash uint64) servers {
 	if s, ok := m.young[hash]; ok {
@@ -35,5 +36,18 @@ func (m *memory) served(w *Want, number int) {
 			m.young, m.old = map[uint64]servers{}, m.young
 		}
 		m.young[h] = s
+	}
+}
+
+// missed notes that it did not serve that request after all.
+func (m *memory) missed(w *Want, number int) {
+	if len(w.Prefix) == 0 {
+		return
+	}
+	last := w.Prefix[len(w.Prefix)-1]
+	for _, generation := range []map[uint64]servers{m.young, m.old} {
+		if s, ok := generation[last]; ok {
+			generation[last] = s.without(number)
+		}
 	}
 }

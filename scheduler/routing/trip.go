@@ -48,8 +48,8 @@ func (t *Trip) Done(end End, now time.Time, chance uint64) {
 	t.over = true
 	k := t.replica
 	k.sent -= t.want.takes()
-	if end == Served || end == Dropped {
-		t.model.memory.served(&t.want, k.number)
+	if end != Served && end != Dropped {
+		t.model.memory.missed(&t.want, k.number)
 	}
 	switch end {
 	case Served:
