@@ -192,14 +192,8 @@ func (p *Piece) token(v json.RawMessage) {
 	}
 	p.ids = append(p.ids, int32(n))
 	from := len(p.bytes)
-	p.list(bytes, func(v json.RawMessage) {
-		n, ok := whole(v)
-		if !ok || n < 0 || n > 255 {
-			p.wrong = true
-			return
-		}
-		p.bytes = append(p.bytes, byte(n))
-	})
+	p.bytes, ok = appendBytes(p.bytes, bytes)
+	p.wrong = p.wrong || !ok
 	p.lastLen = len(p.bytes) - from
 	own := ownBytes(top, id)
 	p.whole = own != nil && string(own) == string(bytes)
@@ -209,12 +203,49 @@ func (p *Piece) token(v json.RawMessage) {
 // maxID is the largest id that a token may have.
 const maxID = 1<<31 - 1
 
+// appendBytes appends what a list of bytes, or null, has.
+func appendBytes(dst []byte, list json.RawMessage) (all []byte, ok bool) {
+	if isNull(list) {
+		return dst, true
+	}
+	if list[0] != '[' {
+		return dst, false
+	}
+	n, digits := 0, 0
+	for _, c := range list[1:] {
+		switch {
+		case c >= '0' && c <= '9' && digits < 3:
+			n, digits = n*10+int(c-'0'), digits+1
+		case c == ',' || c == ']':
+			if n > 255 {
+				return dst, false
+			}
+			if digits > 0 {
+				dst = append(dst, byte(n))
+			}
+			n, digits = 0, 0
+		case c != ' ' || digits > 0:
+			return dst, false
+		}
+	}
+	return dst, true
+}
+
 // ownBytes are those of a token, a list, if it is among the likeliest, which are told with all
 // of theirs.
 func ownBytes(top, id json.RawMessage) (own json.RawMessage) {
 	chat.Elements(top, func(v json.RawMessage) {
-		if string(memberOf(v, "id")) == string(id) {
-			own = memberOf(v, "bytes")
+		var its, bytes json.RawMessage
+		chat.Members(v, func(name []byte, v json.RawMessage) {
+			switch string(name) {
+			case "id":
+				its = v
+			case "bytes":
+				bytes = v
+			}
+		})
+		if string(its) == string(id) {
+			own = bytes
 		}
 	})
 	return own

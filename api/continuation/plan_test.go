@@ -191,6 +191,8 @@ func TestWithout(t *testing.T) {
 	}{
 		{chat.OfChat, `[{"index":0,"delta":{"content":"\"logprobs\""},"logprobs":{"content":[]}}]`, `[{"index":0,"delta":{"content":"\"logprobs\""}}]`},
 		{chat.OfText, `[{"text":"a","logprobs":{"content":[{"id":1}]},"finish_reason":null}]`, `[{"text":"a","logprobs":null,"finish_reason":null}]`},
+		{chat.OfChat, `[{"logprobs":{"content":[{"token":"\"]}"}]},"index":0},{"index":1,"logprobs":null}]`, `[{"index":0},{"index":1}]`},
+		{chat.OfChat, `[{"logprobs":{}}]`, `[{}]`},
 		{chat.OfChat, `[]`, `[]`},
 		{chat.OfChat, `[{"delta":{}}]`, `[{"delta":{}}]`},
 	} {
