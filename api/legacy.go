@@ -20,7 +20,20 @@ type legacy struct {
 	top int
 	// at is how many characters of each answer came before.
 	at map[int]int
+	// ahead are events of the first answer with tokens whose text is yet to come. Where that
+	// never comes, as another replica goes on with the answer, it has these tokens once more.
+	ahead []aheadOfText
+	held  int // bytes of them
 }
+
+// aheadOfText is an event that has logprobs and no text, after which the answer had n tokens.
+type aheadOfText struct {
+	data []byte
+	n    int
+}
+
+// maxAhead bounds the bytes of events that are kept back until their text comes.
+const maxAhead = 64 << 10
 
 // logprobs is OpenAI's shape of them.
 type logprobs struct {
@@ -31,6 +44,44 @@ type logprobs struct {
 }
 
 func (l *legacy) event(c *chunk) ([]byte, error) {
+	choices := c.value("choices")
+	// Within a JSON value no string can hold these bytes: its quotes are escaped.
+	if bytes.IndexByte(choices, '{') < 0 || !bytes.Contains(choices, []byte(`"index":0`)) {
+		return l.pass(c)
+	}
+	ended := bytes.Contains(choices, []byte(`"finish_reason":"`))
+	n, counted := numberAt(c.value("timings"), `"predicted_n":`)
+	for counted && !ended && len(l.ahead) > 0 && l.ahead[len(l.ahead)-1].n >= n {
+		l.held -= len(l.ahead[len(l.ahead)-1].data)
+		l.ahead = l.ahead[:len(l.ahead)-1]
+	}
+	if counted && !ended && bytes.Contains(choices, []byte(`"text":""`)) && bytes.Contains(choices, []byte(`"logprobs":{`)) && l.held+len(c.data) <= maxAhead {
+		l.ahead = append(l.ahead, aheadOfText{bytes.Clone(c.data), n})
+		l.held += len(c.data)
+		return nil, nil
+	}
+	var out []byte
+	for _, a := range l.ahead {
+		kept := chunk{data: a.data}
+		if err := outlineInto(&kept.out, a.data); err != nil {
+			return nil, err
+		}
+		b, err := l.pass(&kept)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, b...)
+	}
+	l.ahead, l.held = nil, 0
+	b, err := l.pass(c)
+	if out == nil {
+		return b, err
+	}
+	return append(out, b...), err
+}
+
+// pass gives the reply an event with its logprobs turned.
+func (l *legacy) pass(c *chunk) ([]byte, error) {
 	b, err := l.turned(c)
 	if err != nil {
 		return nil, err

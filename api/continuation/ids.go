@@ -2,7 +2,6 @@ package continuation
 
 import (
 	"bytes"
-	"encoding/json"
 
 	"relay/api/chat"
 )
@@ -12,36 +11,64 @@ import (
 // ask for logprobs itself: with those the engine tells the ids anyway.
 const IDs = `,"n_probs":1,"post_sampling_probs":true`
 
-// Without gives the value of a chunk's "choices" as it would be if no ids had been asked for.
-// The value is not changed; what is returned may be the value itself.
+// name begins the logprobs of a choice; it cannot be within a string, whose quotes are escaped.
+var name = []byte(`"logprobs":`)
+
+// Without gives the value of a chunk's "choices", which is JSON, as it would be if no ids had
+// been asked for. The value is not changed; what is returned may be the value itself.
 func Without(kind chat.Kind, choices []byte) []byte {
-	if !bytes.Contains(choices, []byte(`"logprobs"`)) {
-		return choices
-	}
-	out := append(make([]byte, 0, len(choices)), '[')
-	ok := chat.Elements(choices, func(choice json.RawMessage) {
-		if len(out) > 1 {
-			out = append(out, ',')
+	rest, out := choices, []byte(nil)
+	for {
+		at := bytes.Index(rest, name)
+		if at < 0 {
+			break
 		}
-		out = append(out, '{')
-		first := true
-		chat.Members(choice, func(name []byte, v json.RawMessage) {
-			if string(name) == "logprobs" {
-				if kind == chat.OfChat {
-					return
-				}
-				v = json.RawMessage("null")
-			}
-			if !first {
-				out = append(out, ',')
-			}
-			first = false
-			out = append(append(chat.Quote(out, name), ':'), v...)
-		})
-		out = append(out, '}')
-	})
-	if !ok {
+		end := valueEnd(rest, at+len(name))
+		if out == nil {
+			out = make([]byte, 0, len(choices))
+		}
+		if kind == chat.OfText {
+			out = append(append(out, rest[:at+len(name)]...), "null"...)
+			rest = rest[end:]
+			continue
+		}
+		out = append(out, rest[:at]...)
+		rest = rest[end:]
+		switch {
+		case len(out) > 0 && out[len(out)-1] == ',':
+			out = out[:len(out)-1]
+		case len(rest) > 0 && rest[0] == ',':
+			rest = rest[1:]
+		}
+	}
+	if out == nil {
 		return choices
 	}
-	return append(out, ']')
+	return append(out, rest...)
+}
+
+// valueEnd is where the JSON value ends that begins at i.
+func valueEnd(b []byte, i int) int {
+	for depth := 0; i < len(b); i++ {
+		switch b[i] {
+		case '"':
+			for i++; i < len(b) && b[i] != '"'; i++ {
+				if b[i] == '\\' {
+					i++
+				}
+			}
+		case '[', '{':
+			depth++
+		case ',':
+			if depth == 0 {
+				return i
+			}
+		case ']', '}':
+			if depth == 0 {
+				return i
+			}
+			depth--
+		}
+	}
+	return len(b)
 }

@@ -1,6 +1,7 @@
 package continuation
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 
@@ -27,8 +28,9 @@ type Piece struct {
 	lastLen int
 	unknown bool
 	// whole says that the last token's bytes are all that the token is: a token of which a
-	// stop string took a part shows the rest alone.
-	whole bool
+	// stop string took a part shows the rest alone. ended says that one did, and left a rest:
+	// nothing but the finish comes then.
+	whole, ended bool
 	// told says that the chunk has the engine's counters, which are timings.
 	told    bool
 	counts  chat.Timings
@@ -190,41 +192,73 @@ func (p *Piece) token(v json.RawMessage) {
 	}
 	p.ids = append(p.ids, int32(n))
 	from := len(p.bytes)
-	p.list(bytes, func(v json.RawMessage) {
-		n, ok := whole(v)
-		if !ok || n < 0 || n > 255 {
-			p.wrong = true
-			return
-		}
-		p.bytes = append(p.bytes, byte(n))
-	})
+	p.bytes, ok = appendBytes(p.bytes, bytes)
+	p.wrong = p.wrong || !ok
 	p.lastLen = len(p.bytes) - from
-	p.whole = isTop(top, id, bytes)
+	own := ownBytes(top, id)
+	p.whole = own != nil && string(own) == string(bytes)
+	p.ended = own != nil && p.lastLen > 0 && !isTail(own, bytes)
 }
 
 // maxID is the largest id that a token may have.
 const maxID = 1<<31 - 1
 
-// isTop says whether a token is among the likeliest, which are told with all their bytes,
-// and has the bytes that it has there.
-func isTop(top, id, bytes json.RawMessage) (same bool) {
+// appendBytes appends what a list of bytes, or null, has.
+func appendBytes(dst []byte, list json.RawMessage) (all []byte, ok bool) {
+	if isNull(list) {
+		return dst, true
+	}
+	if list[0] != '[' {
+		return dst, false
+	}
+	n, digits := 0, 0
+	for _, c := range list[1:] {
+		switch {
+		case c >= '0' && c <= '9' && digits < 3:
+			n, digits = n*10+int(c-'0'), digits+1
+		case c == ',' || c == ']':
+			if n > 255 {
+				return dst, false
+			}
+			if digits > 0 {
+				dst = append(dst, byte(n))
+			}
+			n, digits = 0, 0
+		case c != ' ' || digits > 0:
+			return dst, false
+		}
+	}
+	return dst, true
+}
+
+// ownBytes are those of a token, a list, if it is among the likeliest, which are told with all
+// of theirs.
+func ownBytes(top, id json.RawMessage) (own json.RawMessage) {
 	chat.Elements(top, func(v json.RawMessage) {
-		is := 0
+		var its, bytes json.RawMessage
 		chat.Members(v, func(name []byte, v json.RawMessage) {
 			switch string(name) {
 			case "id":
-				if string(v) == string(id) {
-					is++
-				}
+				its = v
 			case "bytes":
-				if string(v) == string(bytes) {
-					is++
-				}
+				bytes = v
 			}
 		})
-		same = same || is == 2
+		if string(its) == string(id) {
+			own = bytes
+		}
 	})
-	return same
+	return own
+}
+
+// isTail says whether a list of numbers ends another one, both written alike.
+func isTail(tail, list json.RawMessage) bool {
+	if len(tail) < 2 || len(tail) > len(list) {
+		return false
+	}
+	inner := tail[1:]
+	before := list[len(list)-len(inner)-1]
+	return bytes.HasSuffix(list, inner) && (len(inner) == 1 || before == '[' || before == ',')
 }
 
 func isNull(v json.RawMessage) bool { return len(v) == 0 || string(v) == "null" }

@@ -86,6 +86,10 @@ func (t *Track) Plan(body []byte) (*Plan, error) {
 		p.next = []Ask{{Path: t.path(), Body: body, Stream: true}}
 		return p, nil
 	}
+	if t.stopped && t.end() == t.content.Len() { // All that the parser of a chat had is delivered.
+		p.ending = t.ending([]byte(`"stop"`))
+		return p, nil
+	}
 	if p.left >= 0 {
 		if p.left = max(p.left-t.kept, 0); p.left == 0 {
 			p.ending = t.ending([]byte(`"length"`))

@@ -153,6 +153,36 @@ func TestEnding(t *testing.T) {
 	}
 }
 
+// TestEndedByAStopString: a chunk whose token shows less than it is was the last before the
+// finish; one that completes what was held back is not.
+func TestEndedByAStopString(t *testing.T) {
+	chunk := func(text, bytes, own string) string {
+		return `{"choices":[{"text":"` + text + `","index":0,"logprobs":{"content":[{"id":5,"token":"","bytes":` + bytes + `,"prob":1.0,"top_probs":[{"id":4,"bytes":[9]},{"id":5,"bytes":` + own + `}]}]},"finish_reason":null}],"id":"chatcmpl-1","timings":{"cache_n":0,"prompt_n":4,"predicted_n":3}}`
+	}
+	for _, tc := range []struct {
+		name, text, bytes, own string
+		ended                  bool
+	}{
+		{"a part", "He", "[72,101]", "[72,101,108]", true},
+		{"a rest of the token before", "H", "[72]", "[101]", true},
+		{"digits alike", "e", "[101]", "[1]", true},
+		{"all of it", "He", "[72,101]", "[72,101]", false},
+		{"and what was held", "He", "[72,101]", "[101]", false},
+		{"the end of the answer, and what was held", "He", "[72,101]", "[]", false},
+		{"nothing left", "", "[]", "[72]", false},
+	} {
+		plan, err := delivered(t, chat.OfText, textChunk, chunk(tc.text, tc.bytes, tc.own)).Plan([]byte(`{"prompt":"Say","stop":["l"]}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ended := plan.Ending() != nil; ended != tc.ended {
+			t.Errorf("%s: ended is %v", tc.name, ended)
+		} else if ended && !strings.Contains(string(plan.Ending()[0]), `"finish_reason":"stop"`) {
+			t.Errorf("%s: %s", tc.name, plan.Ending())
+		}
+	}
+}
+
 // TestWithout: who asked for no ids sees none.
 func TestWithout(t *testing.T) {
 	for _, tc := range []struct {
@@ -161,6 +191,8 @@ func TestWithout(t *testing.T) {
 	}{
 		{chat.OfChat, `[{"index":0,"delta":{"content":"\"logprobs\""},"logprobs":{"content":[]}}]`, `[{"index":0,"delta":{"content":"\"logprobs\""}}]`},
 		{chat.OfText, `[{"text":"a","logprobs":{"content":[{"id":1}]},"finish_reason":null}]`, `[{"text":"a","logprobs":null,"finish_reason":null}]`},
+		{chat.OfChat, `[{"logprobs":{"content":[{"token":"\"]}"}]},"index":0},{"index":1,"logprobs":null}]`, `[{"index":0},{"index":1}]`},
+		{chat.OfChat, `[{"logprobs":{}}]`, `[{}]`},
 		{chat.OfChat, `[]`, `[]`},
 		{chat.OfChat, `[{"delta":{}}]`, `[{"delta":{}}]`},
 	} {

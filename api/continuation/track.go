@@ -22,6 +22,7 @@ type Track struct {
 
 	content, reasoning chat.Text
 	tools              bool // a piece of a tool call was delivered
+	stopped            bool // a stop string ended it, after text that was delivered
 	finish             []byte
 	usage              bool
 
@@ -54,6 +55,7 @@ func (t *Track) Delivered(p *Piece) {
 	t.heading(p)
 	t.role = t.role || p.role
 	t.tools = t.tools || p.tools
+	t.stopped = t.stopped || p.ended && len(p.content) > 0
 	t.usage = t.usage || p.usage != nil
 	if p.finish != nil && t.finish == nil {
 		t.finish = slices.Clone(p.finish)
