@@ -109,14 +109,17 @@ func (h *headway) failed(ctx context.Context, a *attempt, no *refusal) *refusal 
 			h.deaths++
 		}
 	}
-	most := h.door.opt.Attempts
+	most, retry := h.door.opt.Attempts, no.verdict().retry
+	if h.gap != nil && no.reason == scheduler.Busy && retry == scheduler.RetryLater {
+		retry = scheduler.RetryElsewhere
+	}
 	var end *refusal
 	switch {
 	case h.deaths > maxDeaths || c.deaths >= maxDeathsInAll:
 		end = noMoreDeaths(c.deaths, no)
 	case ctx.Err() != nil: // The time for all attempts is over.
 		end = no
-	case no.verdict().retry != scheduler.RetryElsewhere || h.fruitless >= most || h.idle > idlePerAttempt*(most-1):
+	case retry != scheduler.RetryElsewhere || h.fruitless >= most || h.idle > idlePerAttempt*(most-1):
 		end = no
 	}
 	switch {

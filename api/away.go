@@ -1,7 +1,9 @@
 package api
 
 import (
+	"cmp"
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -62,11 +64,30 @@ func (a *attempt) leave() {
 	}
 }
 
-// look leaves a replica that had to be left before, as soon as the answer can go on.
-func (a *attempt) look() {
-	if a.route.Away != nil && a.route.Away.Err() != nil && time.Since(a.away.looked) >= lookAgain {
+// look leaves a replica that had to be left before, once the answer can go on: there may be
+// no other by now.
+func (a *attempt) look(ctx context.Context) {
+	if a.route.Away == nil || a.route.Away.Err() == nil || time.Since(a.away.looked) < lookAgain {
+		return
+	}
+	if a.away.looked = time.Now(); a.mayLeave() && a.elsewhere(ctx) {
 		a.leave()
 	}
+}
+
+// elsewhere says whether another replica would take the request now.
+func (a *attempt) elsewhere(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, glance)
+	defer cancel()
+	want := a.headway.want
+	want.Continues = a.headway.taken
+	want.Tried = append(slices.Clone(want.Tried), cmp.Or(a.route.Mark, a.route.Peer))
+	rt, err := a.door.opt.Scheduler.Route(ctx, want)
+	if err != nil || rt.Done == nil {
+		return false
+	}
+	rt.Done(context.Canceled)
+	return true
 }
 
 // mayLeave says whether the answer can go on, or begin, elsewhere.

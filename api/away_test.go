@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"relay/api/continuation"
 	"relay/llama/sim"
 	"relay/scheduler"
 )
@@ -129,6 +130,49 @@ func TestAwayAgainAndAgain(t *testing.T) {
 	got := send(t, "POST", p.url+"/v1/chat/completions", chatBody(testModel, true))
 	if a := readAnswer(t, got.body); a.text != wantText() || a.err != nil || got.header.Get(headerAttempts) != "3" {
 		t.Errorf("%+v: %v", a, got)
+	}
+}
+
+// A replica that could not be left when it had better been is left later, where another one
+// is still there.
+func TestAwayLater(t *testing.T) {
+	body := strings.Replace(chatBody(testModel, true), `"max_tokens":12`, `"max_tokens":50`, 1)
+	for _, there := range []bool{true, false} {
+		p, serving := newMesh(t, []sim.Options{{DecodeRate: 20}, {}}, func(o *DoorOptions) { o.Attempts = 1 })
+		leaves(p, serving[0])() // Before it began it may not be led about.
+		if !there {
+			p.sched.set(func() { p.sched.peers = serving[:1] })
+		}
+		got := send(t, "POST", p.url+"/v1/chat/completions", body)
+		if a := readAnswer(t, got.body); !a.done || a.err != nil || got.status != 200 || comment.MatchString(got.body) != there {
+			t.Errorf("another one is there: %v; %v", there, got)
+		}
+	}
+}
+
+// While nobody goes on with an answer, replicas without room are no end of it, and other
+// failures are.
+func TestBusyInTheGap(t *testing.T) {
+	p := newPeer(t, "one", sim.Options{}, nil)
+	for _, c := range []struct {
+		why   scheduler.Reason
+		retry scheduler.Retry
+		ends  bool
+	}{{scheduler.Busy, scheduler.RetryElsewhere, false}, {scheduler.Busy, scheduler.RetryLater, false}, {scheduler.Busy, scheduler.RetryNever, true}, {scheduler.Timeout, scheduler.RetryLater, true}} {
+		q, no := chatDialect(nil, []byte(chatBody(testModel, true)))
+		if no != nil {
+			t.Fatal(no)
+		}
+		h := p.door.newHeadway(&call{}, q, nil, 0)
+		h.track, h.seen, h.gap = continuation.New(q.completion, nil), true, &gap{why: refuse(scheduler.PeerGone, "gone")}
+		no = refuse(c.why, "no")
+		no.retry = c.retry
+		for range 5 {
+			if end := h.failed(t.Context(), &attempt{headway: h}, no); (end != nil) != c.ends {
+				t.Errorf("%s, %s: %v", c.why, c.retry, end)
+			}
+		}
+		h.drop()
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"time"
 
+	"relay/api/chat"
 	"relay/api/continuation"
 )
 
@@ -27,7 +28,7 @@ func (a *attempt) passStream(ctx context.Context, k *clock, resp *http.Response,
 			continue
 		}
 		ev.data = next.data
-		over, no := a.passEvent(k, &ev, seam)
+		over, no := a.passEvent(ctx, k, &ev, seam)
 		switch {
 		case no != nil:
 			return no
@@ -42,7 +43,7 @@ func (a *attempt) passStream(ctx context.Context, k *clock, resp *http.Response,
 }
 
 // passEvent passes one event on. over says that it was the last.
-func (a *attempt) passEvent(k *clock, ev *chunk, seam *continuation.Seam) (over bool, no *refusal) {
+func (a *attempt) passEvent(ctx context.Context, k *clock, ev *chunk, seam *continuation.Seam) (over bool, no *refusal) {
 	a.away.mu.Lock()
 	defer a.away.mu.Unlock()
 	if a.away.left != nil {
@@ -80,7 +81,7 @@ func (a *attempt) passEvent(k *clock, ev *chunk, seam *continuation.Seam) (over 
 	} else {
 		k.set("the first token came", a.door.opt.Deadlines.FirstToken)
 	}
-	a.look()
+	a.look(ctx)
 	return false, nil
 }
 
@@ -110,7 +111,7 @@ func (a *attempt) turn(k *clock, ev *chunk, seam *continuation.Seam) *refusal {
 // take has the reply take in an event.
 func (a *attempt) take(k *clock, ev *chunk) *refusal {
 	h := a.headway
-	if h.gap != nil {
+	if h.gap != nil && brings(ev) {
 		if err := h.goneOn(a); err != nil {
 			return a.call.lost(err)
 		}
@@ -127,6 +128,12 @@ func (a *attempt) take(k *clock, ev *chunk) *refusal {
 	}
 	a.farther = a.farther || h.tokens() > a.from
 	return nil
+}
+
+// brings says whether an event has something of an answer.
+func brings(ev *chunk) bool {
+	var c chat.Chunk
+	return c.Read(ev.data) == nil && !c.Empty()
 }
 
 // finish sends what the answer ends with.
