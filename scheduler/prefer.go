@@ -16,7 +16,8 @@ type replicaKey struct{ peer, uid string }
 
 // pick chooses among the replicas that are ready the one with which the answer is expected
 // soonest. Where that is this peer's own one it waits for slots of it, and for its turn on
-// the cores: the error is admit's. ok is false where there is none, or none any more.
+// the cores. The error is admit's: of one that says to try elsewhere where nobody else is
+// left. ok is false where there is none, or none any more.
 func (s *Scheduler) pick(ctx context.Context, v *view, m *modelView, want Want, tried func(replicaView) bool) (route Route, ok bool, err error) {
 	list := make([]routing.Replica, len(m.replicas))
 	decode, prefill := v.speeds(m)
@@ -25,10 +26,11 @@ func (s *Scheduler) pick(ctx context.Context, v *view, m *modelView, want Want, 
 		list[i].Decode, list[i].Prefill = decode[i], prefill[i]
 	}
 	w := routing.Want{Prefix: want.Prefix, Shared: want.Shared, Tokens: want.Tokens, Answers: want.Answers, Light: want.Light}
+	var full error // Of this peer's own one.
 	for looked := false; ; {
 		d, trip := s.routes.Pick(m.uid, w, list, time.Now(), rand.Uint64())
 		if trip == nil {
-			return Route{}, false, nil
+			return Route{}, false, full
 		}
 		r := m.replicas[d.Pick]
 		if r.peer != s.self {
@@ -54,6 +56,12 @@ func (s *Scheduler) pick(ctx context.Context, v *view, m *modelView, want Want, 
 		away, over := s.away(m.uid, r)
 		if busy {
 			own, err = s.admitted(ctx, away, want)
+		}
+		if no := (*Error)(nil); errors.As(err, &no) && no.Why == Busy && no.Retry == RetryElsewhere {
+			over()
+			trip.Done(routing.Refused, time.Now(), 0)
+			list[d.Pick].Out, full = routing.Tried, err
+			continue
 		}
 		if err != nil || own.process == nil {
 			over()
