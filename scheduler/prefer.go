@@ -3,6 +3,7 @@ package scheduler
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"time"
 
@@ -83,7 +84,7 @@ func (s *Scheduler) pick(ctx context.Context, v *view, m *modelView, want Want, 
 
 // routable is a replica as package routing knows it.
 func (s *Scheduler) routable(v *view, m *modelView, r replicaView, tried func(replicaView) bool) routing.Replica {
-	to := routing.Replica{Peer: r.peer, Local: r.peer == s.self, Context: m.Context, Slots: m.Slots}
+	to := routing.Replica{Peer: r.peer, Mark: fmt.Sprint(r.version[0], ".", r.Engine), Local: r.peer == s.self, Context: m.Context, Slots: m.Slots}
 	if to.Local {
 		to.Load = routing.Load(s.work.loadOf(m.uid))
 	}
@@ -122,7 +123,7 @@ func endOf(err error) routing.End {
 	switch {
 	case err == nil:
 		return routing.Served
-	case errors.Is(err, context.Canceled):
+	case errors.Is(err, context.Canceled), ReasonOf(err) == Draining:
 		return routing.Dropped
 	case ReasonOf(err) == Busy:
 		return routing.Refused

@@ -101,7 +101,7 @@ func TestFailuresAreLeftAlone(t *testing.T) {
 		for name, how := range map[string]struct {
 			err  error
 			rest time.Duration
-		}{"failed": {&Error{Why: EngineFailed}, 2 * time.Second}, "full": {&Error{Why: Busy}, time.Second}, "its client left": {context.Canceled, 0}} {
+		}{"failed": {&Error{Why: EngineFailed}, 2 * time.Second}, "full": {&Error{Why: Busy}, time.Second}, "its client left": {context.Canceled, 0}, "it was drained": {&Error{Why: Draining}, 0}} {
 			r := door.route(Want{})
 			bad := r.PeerName
 			r.Done(how.err)
