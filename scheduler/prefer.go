@@ -3,6 +3,7 @@ package scheduler
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"time"
 
@@ -16,7 +17,8 @@ type replicaKey struct{ peer, uid string }
 
 // pick chooses among the replicas that are ready the one with which the answer is expected
 // soonest. Where that is this peer's own one it waits for slots of it, and for its turn on
-// the cores: the error is admit's. ok is false where there is none, or none any more.
+// the cores. The error is admit's: of one that says to try elsewhere where nobody else is
+// left. ok is false where there is none, or none any more.
 func (s *Scheduler) pick(ctx context.Context, v *view, m *modelView, want Want, tried func(replicaView) bool) (route Route, ok bool, err error) {
 	list := make([]routing.Replica, len(m.replicas))
 	decode, prefill := v.speeds(m)
@@ -25,10 +27,11 @@ func (s *Scheduler) pick(ctx context.Context, v *view, m *modelView, want Want, 
 		list[i].Decode, list[i].Prefill = decode[i], prefill[i]
 	}
 	w := routing.Want{Prefix: want.Prefix, Shared: want.Shared, Tokens: want.Tokens, Answers: want.Answers, Light: want.Light}
+	var full error // Of this peer's own one.
 	for looked := false; ; {
 		d, trip := s.routes.Pick(m.uid, w, list, time.Now(), rand.Uint64())
 		if trip == nil {
-			return Route{}, false, nil
+			return Route{}, false, full
 		}
 		r := m.replicas[d.Pick]
 		if r.peer != s.self {
@@ -55,6 +58,12 @@ func (s *Scheduler) pick(ctx context.Context, v *view, m *modelView, want Want, 
 		if busy {
 			own, err = s.admitted(ctx, away, want)
 		}
+		if no := (*Error)(nil); errors.As(err, &no) && no.Why == Busy && no.Retry == RetryElsewhere {
+			over()
+			trip.Done(routing.Refused, time.Now(), 0)
+			list[d.Pick].Out, full = routing.Tried, err
+			continue
+		}
 		if err != nil || own.process == nil {
 			over()
 			trip.Done(routing.NotAsked, time.Now(), 0)
@@ -75,7 +84,7 @@ func (s *Scheduler) pick(ctx context.Context, v *view, m *modelView, want Want, 
 
 // routable is a replica as package routing knows it.
 func (s *Scheduler) routable(v *view, m *modelView, r replicaView, tried func(replicaView) bool) routing.Replica {
-	to := routing.Replica{Peer: r.peer, Local: r.peer == s.self, Context: m.Context, Slots: m.Slots}
+	to := routing.Replica{Peer: r.peer, Mark: fmt.Sprint(r.version[0], ".", r.Engine), Local: r.peer == s.self, Context: m.Context, Slots: m.Slots}
 	if to.Local {
 		to.Load = routing.Load(s.work.loadOf(m.uid))
 	}
@@ -114,7 +123,7 @@ func endOf(err error) routing.End {
 	switch {
 	case err == nil:
 		return routing.Served
-	case errors.Is(err, context.Canceled):
+	case errors.Is(err, context.Canceled), ReasonOf(err) == Draining:
 		return routing.Dropped
 	case ReasonOf(err) == Busy:
 		return routing.Refused

@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"context"
+	"sync"
 	"testing"
 	"time"
 )
@@ -66,13 +67,41 @@ func TestOwnReplicaFirst(t *testing.T) {
 	})
 }
 
+// Where no more may wait for this peer's own replica, another one is asked; the client
+// hears of it only where there is none.
+func TestOwnReplicaFull(t *testing.T) {
+	twins(t, func(t *testing.T, c *cluster, a, b, _ *fakePeer) {
+		uid := a.route(Want{}).Model.UID
+		var served sync.WaitGroup
+		ctx, over := context.WithCancel(t.Context())
+		for range 2 + maxQueue {
+			served.Go(func() {
+				if lease, err := a.s.Serve(ctx, Want{UID: uid, Key: "forwarded"}); err == nil {
+					<-ctx.Done()
+					lease.Done(nil)
+				}
+			})
+		}
+		defer served.Wait()
+		defer over()
+		c.pass(time.Second)
+		c.want("waiting", a.s.work.loadOf(uid).Waiting, maxQueue)
+		c.want("who is not full", a.route(Want{}).PeerName, b.name)
+		one := a.route(Want{})
+		one.Done(&Error{Why: Busy}) // Now both are.
+		c.want("who is left", a.route(Want{Key: "forwarded"}).PeerName, b.name)
+		_, err := a.s.Route(t.Context(), Want{UID: uid, Key: "forwarded", Tried: []string{one.Mark}})
+		c.want("nobody is left", ReasonOf(err), Busy)
+	})
+}
+
 // A replica that fails is left alone for a while, one that is full for a moment.
 func TestFailuresAreLeftAlone(t *testing.T) {
 	twins(t, func(t *testing.T, c *cluster, a, b, door *fakePeer) {
 		for name, how := range map[string]struct {
 			err  error
 			rest time.Duration
-		}{"failed": {&Error{Why: EngineFailed}, 2 * time.Second}, "full": {&Error{Why: Busy}, time.Second}, "its client left": {context.Canceled, 0}} {
+		}{"failed": {&Error{Why: EngineFailed}, 2 * time.Second}, "full": {&Error{Why: Busy}, time.Second}, "its client left": {context.Canceled, 0}, "it was drained": {&Error{Why: Draining}, 0}} {
 			r := door.route(Want{})
 			bad := r.PeerName
 			r.Done(how.err)

@@ -40,6 +40,7 @@ type model struct {
 type replica struct {
 	hash   uint64
 	number int
+	mark   string
 	// sent are the slots that this entrance's requests take there.
 	sent int
 	// work is in seconds, as it was at worked; talks are those that go on there, seats those
@@ -54,9 +55,11 @@ type replica struct {
 	others float64
 	slots  int
 	heard  time.Time
-	// fullUntil and restUntil are until when it is asked last; failures are those in a row.
+	// fullUntil and restUntil are until when it is asked last; failures are those in a row,
+	// and falls all that there were: what was under way at one of them is part of it.
 	fullUntil, restUntil time.Time
 	failures             int
+	falls                uint64
 }
 
 // New makes a book of nothing.
@@ -84,7 +87,7 @@ func (b *Book) Pick(uid string, want Want, list []Replica, now time.Time, chance
 		return d, nil
 	}
 	k, v := known[d.Pick], d.Each[d.Pick]
-	trip := &Trip{book: b, model: m, replica: k, want: want, work: v.Read + v.Write*float64(want.takes())}
+	trip := &Trip{book: b, model: m, replica: k, falls: k.falls, want: want, work: v.Read + v.Write*float64(want.takes())}
 	k.work, k.worked = k.workAt(now)+trip.work, now
 	k.sent += want.takes()
 	m.memory.served(&want, k.number) // Now: whoever has an answer's end goes on before it is told here.
@@ -101,6 +104,11 @@ func (m *model) look(list []Replica, now time.Time) ([]*replica, []candidate) {
 		k := m.replicas[r.Peer]
 		if k == nil {
 			k = m.add(r.Peer)
+		}
+		if r.Mark != k.mark {
+			k.mark = r.Mark
+			k.failures, k.restUntil, k.fullUntil, k.heard = 0, time.Time{}, time.Time{}, time.Time{}
+			k.falls++ // What is under way went to the last one.
 		}
 		known[i] = k
 		all[i] = candidate{Replica: r, hash: k.hash, talks: k.talks, work: k.workAt(now), full: now.Before(k.fullUntil), resting: now.Before(k.restUntil)}

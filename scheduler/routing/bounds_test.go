@@ -89,6 +89,44 @@ func TestBackOff(t *testing.T) {
 	}
 }
 
+// What fails at the same time has failed once, and what served then is not blamed for
+// what another one did in its place.
+func TestOneFallIsOneFailure(t *testing.T) {
+	b, now := New(), time.Unix(1e9, 0)
+	list := []Replica{{Peer: "a", Mark: "1"}}
+	begin := func(n int) (trips []*Trip) {
+		for range n {
+			_, trip := b.Pick("model", Want{}, list, now, 0)
+			trips = append(trips, trip)
+		}
+		return trips
+	}
+	rests := func() time.Duration { return b.models["model"].replicas["a"].restUntil.Sub(now) }
+	for _, trip := range begin(20) {
+		trip.Done(Failed, now, 0)
+	}
+	if d := rests(); d < rest || d > rest*3/2 {
+		t.Errorf("left alone for %s after twenty streams broke", d)
+	}
+	late := begin(2)
+	late[0].Done(Failed, now, 0)
+	if d := rests(); d < 2*rest {
+		t.Errorf("left alone for %s when it failed again", d)
+	}
+	list[0].Mark = "2"
+	if begin(1); rests() > 0 {
+		t.Errorf("another one rests for %s for what the last one failed at", rests())
+	}
+	late[1].Done(Failed, now, 0)
+	if rests() > 0 {
+		t.Errorf("another one rests for %s as a stream of the last one broke", rests())
+	}
+	begin(1)[0].Done(Failed, now, 0)
+	if d := rests(); d < rest || d > rest*3/2 {
+		t.Errorf("left alone for %s when it failed for the first time", d)
+	}
+}
+
 // Two entrances that know of the same talks give them the same seats, in whatever order
 // they heard of them, and as many at each replica.
 func TestSeats(t *testing.T) {

@@ -10,6 +10,9 @@ import (
 type Replica struct {
 	// Peer is the id of the machine that serves it.
 	Peer string
+	// Mark names what serves there: with another one it is forgotten what the last one
+	// failed at, and how busy it was. "" is not known.
+	Mark string
 	// Out is why it cannot be asked, as far as the mesh or the request itself says; ""
 	// where it can.
 	Out Out

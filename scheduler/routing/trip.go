@@ -9,6 +9,7 @@ type Trip struct {
 	replica *replica
 	want    Want
 	work    float64
+	falls   uint64 // Of the replica, when the trip began.
 	over    bool
 }
 
@@ -23,7 +24,8 @@ const (
 	Refused
 	// Failed: it did not answer, or not to the end.
 	Failed
-	// Dropped: the client went away; that says nothing of the replica.
+	// Dropped: the client went away, or the answer went on elsewhere for reasons of the
+	// mesh; that says nothing of the replica.
 	Dropped
 	// NotAsked: the request did not go there after all.
 	NotAsked
@@ -60,6 +62,10 @@ func (t *Trip) Done(end End, now time.Time, chance uint64) {
 	case Refused:
 		k.fullUntil = now.Add(fullFor)
 	case Failed:
+		if t.falls != k.falls {
+			return // It fell with others, which was counted.
+		}
+		k.falls++
 		d := rest
 		for range min(k.failures, 10) {
 			d = min(2*d, longRest)
