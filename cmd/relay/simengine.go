@@ -94,6 +94,7 @@ func newSimEngine() *cobra.Command {
 	f.IntVar(&e.Context, "ctx", 0, "tokens of context of one slot (default 4096)")
 	f.Float64Var(&e.PrefillRate, "prefill", 0, "tokens of a prompt read per second (default at once)")
 	f.Float64Var(&e.DecodeRate, "decode", 0, "tokens written per second (default at once)")
+	f.Float64Var(&e.Slowdown, "slowdown", 0, "how much longer a slot takes for each other one that is busy, 0 to 1 (default 0: none)")
 	f.Uint64Var(&e.Seed, "seed", 0, "what the tokens follow from")
 	f.StringArrayVar(&e.faults, "fault", nil, "a fault to have from the start, such as die:5; repeatable")
 	f.StringVar(&e.script, "script", "", "a file of what it says in chats, see above")

@@ -103,7 +103,7 @@ func (s *Server) generate(ctx context.Context, t task, slot *slot, f *Fault, to 
 				return a, err
 			}
 		}
-		if err := pause(ctx, perToken(s.opt.DecodeRate, 1), to.silent); err != nil {
+		if err := pause(ctx, s.takes(s.opt.DecodeRate, 1), to.silent); err != nil {
 			return a, err
 		}
 		next := t.step(len(a.pieces), w)
@@ -178,7 +178,7 @@ func (s *Server) prefill(ctx context.Context, a *answer, to watcher) error {
 	defer func() { s.worked(work{promptTokens: a.read - a.cached, promptTime: a.prefillTime}) }()
 	for a.read < len(a.ids) {
 		n := min(s.opt.Batch, len(a.ids)-a.read)
-		if err := pause(ctx, perToken(s.opt.PrefillRate, n), to.silent); err != nil {
+		if err := pause(ctx, s.takes(s.opt.PrefillRate, n), to.silent); err != nil {
 			return err
 		}
 		a.read += n
@@ -242,6 +242,18 @@ func strike(ctx context.Context, kind FaultKind, silent func() error) error {
 		return errCompute
 	}
 	return nil
+}
+
+// takes is how long a slot needs for so many tokens beside the ones that are busy now.
+func (s *Server) takes(rate float64, tokens int) time.Duration {
+	alone := perToken(rate, tokens)
+	if s.opt.Slowdown == 0 || alone == 0 {
+		return alone
+	}
+	s.mu.Lock()
+	others := max(s.state.Active-1, 0)
+	s.mu.Unlock()
+	return time.Duration(float64(alone) * (1 + s.opt.Slowdown*float64(others)))
 }
 
 func perToken(rate float64, tokens int) time.Duration {

@@ -28,6 +28,10 @@ type Options struct {
 	// PrefillRate and DecodeRate are the speeds of one slot in tokens per
 	// second; 0 means no waiting at all.
 	PrefillRate, DecodeRate float64
+	// Slowdown is how much longer a slot takes for each other one that is busy,
+	// as a share of what it takes alone, 0 to 1: with 0.05 and eight busy each
+	// takes 1.35 times as long. 0 means that slots do not slow one another.
+	Slowdown float64
 	// Metrics says whether /metrics tells the counters.
 	Metrics bool
 	// Embeddings and Reranking open the routes for them; the routes for text
@@ -100,6 +104,8 @@ func (o Options) Validate() error {
 		return fmt.Errorf("prefill rate: %v tokens/s is not from 0 (no waiting) to 1e9", o.PrefillRate)
 	case !(o.DecodeRate >= 0 && o.DecodeRate <= 1e9):
 		return fmt.Errorf("decode rate: %v tokens/s is not from 0 (no waiting) to 1e9", o.DecodeRate)
+	case !(o.Slowdown >= 0 && o.Slowdown <= 1):
+		return fmt.Errorf("slowdown: %v is not from 0 (none) to 1", o.Slowdown)
 	case strings.ContainsAny(o.Model, "\x00\n\r"):
 		return fmt.Errorf("model: %q is not a name", o.Model)
 	}

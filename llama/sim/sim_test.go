@@ -398,6 +398,42 @@ func TestSpeedSlotsAndPings(t *testing.T) {
 	})
 }
 
+// Each slot that is busy slows the others, in reading and in writing.
+func TestSlowdown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, err := New(Options{Slots: 4, PrefillRate: 100, DecodeRate: 10, Batch: 100, Slowdown: 0.5})
+		if err != nil {
+			t.Fatal(err)
+		}
+		// 100 ids: 1 s alone, then 10 tokens: 1 s.
+		body := `{"prompt":"` + strings.Repeat("x", 99) + `","max_tokens":10,"ignore_eos":true,"cache_prompt":false}`
+		for _, c := range []struct {
+			busy int
+			want time.Duration
+		}{{1, 2 * time.Second}, {2, 3 * time.Second}, {4, 5 * time.Second}} {
+			// They begin a millisecond apart, so that all but the reading of the
+			// first ones is beside the others.
+			var wg sync.WaitGroup
+			var last time.Duration
+			for i := range c.busy {
+				wg.Go(func() {
+					began := time.Now()
+					s.Handler().ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/v1/completions", strings.NewReader(body)).WithContext(t.Context()))
+					if i == c.busy-1 {
+						last = time.Since(began)
+					}
+				})
+				synctest.Wait()
+			}
+			wg.Wait()
+			t.Logf("%d busy: the last took %v", c.busy, last)
+			if last > c.want || last < c.want*3/4 {
+				t.Errorf("%d busy: the last took %v, want %v less what it had to itself", c.busy, last, c.want)
+			}
+		}
+	})
+}
+
 // A prompt is told of batch by batch, also when it is read slowly.
 func TestProgress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

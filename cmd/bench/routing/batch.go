@@ -28,12 +28,19 @@ import (
 const (
 	// batchSlots, batchPrefill and batchDecode are those of one machine with one good GPU.
 	batchSlots                = 8
-	batchPrefill, batchDecode = 800, 40 // tokens per second, of one slot
+	batchPrefill, batchDecode = 800, 40 // tokens per second, of one slot alone
+	// batchSlowdown is what each busy slot costs the others, an assumption: where all
+	// are busy, each takes 1.35 times as long as alone.
+	batchSlowdown = 0.05
 	// batchClients ask again as soon as they are answered.
 	batchClients = 500
-	// batchAsked is how many requests the one who waits for answers sends, one after the
-	// other; batchAskedUnruled how many where each of them waits for long.
-	batchAsked, batchAskedUnruled = 120, 3
+	// batchAsked is how many requests the one who waits for answers sends, one every
+	// batchPace; batchAskedUnruled how many, all at once, where each waits for long.
+	batchAsked, batchAskedUnruled = 100, 24
+	batchPace                     = 400 * time.Millisecond
+	// batchWords and batchTokens are the words of every prompt and the tokens of the
+	// clients' answers: short, so that what is measured is the wait for a slot.
+	batchWords, batchTokens = 4, 12
 )
 
 // batch measures how long somebody who waits for an answer waits for its first token:
@@ -41,6 +48,13 @@ const (
 // normal key of their own, so that only the fairness between keys is left; and where all
 // use the same key, so that nothing is. The clients ask half at the peer that serves, half
 // at another one, as does the one who waits.
+//
+// The one who waits asks at fixed times, whether or not what was asked before is answered,
+// and at the same ones while nothing else is asked as beside others: slow answers do not
+// thin out the samples. Where nothing rules, each waits behind all the clients, so that
+// those requests are sent together and wait for the same long queue. All is on one engine
+// whose slots slow one another, so that the ratio has what sharing the engine costs in it
+// besides the wait for a slot. It takes less than four minutes.
 func batch(ctx context.Context) (err error) {
 	var s *stage.Stage
 	s, err = stage.New(stage.Options{Env: func(string) []string {
@@ -65,10 +79,14 @@ func batch(ctx context.Context) (err error) {
 	for _, run := range []struct {
 		name, key string // that of the clients; "" is none of them
 		asked     int
+		pace      time.Duration
 	}{
-		{"idle", "", batchAsked}, {"batch", ids["nightly"], batchAsked}, {"fair", ids["many"], batchAsked / 4}, {"unruled", ids["waiting"], batchAskedUnruled},
+		{"idle", "", batchAsked, batchPace},
+		{"batch", ids["nightly"], batchAsked, batchPace},
+		{"fair", ids["many"], batchAsked / 4, batchPace},
+		{"unruled", ids["waiting"], batchAskedUnruled, 0},
 	} {
-		waited, served, err := beside(ctx, doors, run.key, ids["waiting"], run.asked)
+		waited, served, err := beside(ctx, doors, run.key, ids["waiting"], run.asked, run.pace)
 		if err != nil {
 			return fmt.Errorf("%s: %w", run.name, err)
 		}
@@ -83,7 +101,7 @@ func batch(ctx context.Context) (err error) {
 
 // batchMesh is a peer that serves a model, and one that does not.
 func batchMesh(ctx context.Context, s *stage.Stage) ([]*stage.Peer, error) {
-	script := fmt.Sprintf("#!/bin/sh\nexec %s sim-engine --quiet --prefill %d --decode %d \"$@\"\n", s.Binary, batchPrefill, batchDecode)
+	script := fmt.Sprintf("#!/bin/sh\nexec %s sim-engine --quiet --prefill %d --decode %d --slowdown %v \"$@\"\n", s.Binary, batchPrefill, batchDecode, batchSlowdown)
 	if err := os.WriteFile(filepath.Join(s.Dir, "llama-server"), []byte(script), 0o700); err != nil {
 		return nil, err
 	}
@@ -140,10 +158,10 @@ func newKey(ctx context.Context, s *stage.Stage, doors []*stage.Peer, name, prio
 	return made.Secret, nil
 }
 
-// beside sends requests of one key one after the other, and returns how long each waited
-// for its first token, in seconds, while others send theirs, and how many of those were
-// answered meanwhile.
-func beside(ctx context.Context, doors []*stage.Peer, others, key string, asked int) (waited []float64, served int64, err error) {
+// beside sends requests of one key, one every pace (all at once where it is 0), and returns
+// how long each waited for its first token, in seconds, while others send theirs, and how
+// many of those were answered meanwhile.
+func beside(ctx context.Context, doors []*stage.Peer, others, key string, asked int, pace time.Duration) (waited []float64, served int64, err error) {
 	many, over := context.WithCancel(ctx)
 	var clients sync.WaitGroup
 	defer clients.Wait()
@@ -154,7 +172,7 @@ func beside(ctx context.Context, doors []*stage.Peer, others, key string, asked 
 		for i := range batchClients {
 			clients.Go(func() {
 				for {
-					_, err := firstToken(many, doors[i%len(doors)], others, 20, 16)
+					_, err := firstToken(many, doors[i%len(doors)], others, batchWords, batchTokens)
 					switch {
 					case many.Err() != nil:
 						return
@@ -175,19 +193,26 @@ func beside(ctx context.Context, doors []*stage.Peer, others, key string, asked 
 		}
 	}
 	before := answered.Load()
+	firsts, errs := make([]time.Duration, asked), make([]error, asked)
+	var sent sync.WaitGroup
+	began := time.Now()
 	for i := range asked {
-		first, err := firstToken(ctx, doors[i%len(doors)], key, 40, 8)
-		if err != nil {
-			return nil, 0, err
+		select {
+		case <-time.After(time.Until(began.Add(time.Duration(i) * pace))):
+		case <-ctx.Done():
 		}
+		sent.Go(func() { firsts[i], errs[i] = firstToken(ctx, doors[i%len(doors)], key, batchWords, 8) })
+	}
+	sent.Wait()
+	served = answered.Load() - before
+	for _, first := range firsts {
 		waited = append(waited, first.Seconds())
 	}
-	served = answered.Load() - before
 	select {
 	case err = <-failed:
 	default:
 	}
-	return waited, served, err
+	return waited, served, errors.Join(err, errors.Join(errs...))
 }
 
 var promptsAsked atomic.Int64
