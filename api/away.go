@@ -17,7 +17,8 @@ type away struct {
 	// left is why the replica was left, over says that the attempt ended otherwise.
 	left error
 	over bool
-	// looked is when it was last looked whether the answer can go on elsewhere.
+	// looked is when it was last looked whether the answer can go on elsewhere; zero before
+	// the route said that it had better.
 	looked time.Time
 }
 
@@ -67,7 +68,7 @@ func (a *attempt) leave() {
 // look leaves a replica that had to be left before, once the answer can go on: there may be
 // no other by now.
 func (a *attempt) look(ctx context.Context) {
-	if a.route.Away == nil || a.route.Away.Err() == nil || time.Since(a.away.looked) < lookAgain {
+	if a.away.looked.IsZero() || time.Since(a.away.looked) < lookAgain {
 		return
 	}
 	if a.away.looked = time.Now(); a.mayLeave() && a.elsewhere(ctx) {
