@@ -41,7 +41,7 @@ func (s *Scheduler) pick(ctx context.Context, v *view, m *modelView, want Want, 
 				list[d.Pick].Out = routing.NotAlive
 				continue
 			}
-			away, over := s.away(m.uid, r)
+			away, over := s.awayFrom(v, m, r)
 			route := s.begun(s.routeTo(v, m, r), trip, away, func(error) { over() })
 			route.Client = s.cuttable(r.peer, s.Mesh.HTTP(id))
 			return route, true, nil
@@ -54,7 +54,7 @@ func (s *Scheduler) pick(ctx context.Context, v *view, m *modelView, want Want, 
 			looked = true
 			continue
 		}
-		away, over := s.away(m.uid, r)
+		away, over := s.awayFrom(v, m, r)
 		if busy {
 			own, err = s.admitted(ctx, away, want)
 		}
@@ -131,9 +131,21 @@ func endOf(err error) routing.End {
 	return routing.Failed
 }
 
+// awayFrom is away for a replica that was picked; nil where it is to be left already and was
+// picked all the same: those to which the answer could go have failed the request.
+func (s *Scheduler) awayFrom(v *view, m *modelView, r replicaView) (ctx context.Context, over func()) {
+	if v.away(r.engineKey(m.uid)) != nil {
+		return nil, func() {}
+	}
+	return s.away(m.uid, r)
+}
+
 // admitted is admit, for as long as the replica is not to be left; where it is, there is no
-// place and no error.
+// place and no error. away may be nil.
 func (s *Scheduler) admitted(ctx, away context.Context, want Want) (place, error) {
+	if away == nil {
+		return s.work.admit(ctx, want)
+	}
 	waiting, over := context.WithCancel(ctx)
 	defer over()
 	defer context.AfterFunc(away, over)()

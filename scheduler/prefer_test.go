@@ -158,6 +158,27 @@ func TestTalksGoOn(t *testing.T) {
 	})
 }
 
+// A request that all others have failed stays at a replica that is to be left; one that
+// could go elsewhere leaves it.
+func TestTheLastOneIsNotLeft(t *testing.T) {
+	twins(t, func(t *testing.T, c *cluster, a, b, door *fakePeer) {
+		tried := []string{b.Self().String()}
+		before := door.route(Want{Tried: tried})
+		defer before.Done(nil)
+		c.say(a, said{draining: true})
+		c.pass(time.Second)
+		c.want("what was there before leaves", before.Away.Err(), context.Canceled)
+		for _, p := range []*fakePeer{door, a} {
+			r := p.route(Want{Tried: tried})
+			c.want("who is left", r.PeerName, a.name)
+			if r.Away != nil {
+				t.Errorf("at %s: it is to be left as soon as it is asked: %v", p.name, context.Cause(r.Away))
+			}
+			r.Done(nil)
+		}
+	})
+}
+
 // What is predicted is corrected by what was measured elsewhere.
 func TestSpeedsAreComparedLikeWithLike(t *testing.T) {
 	for name, c := range map[string]struct {

@@ -2,6 +2,7 @@ package routing
 
 import (
 	"math"
+	"slices"
 	"sync"
 	"time"
 )
@@ -11,7 +12,10 @@ const (
 	half = 3 * time.Minute
 	// stale is after what time a third is left of what a replica said of others' requests,
 	// and gone after what time a third of what all said is.
-	stale, gone = 3 * time.Second, 30 * time.Second
+	stale, gone = 3 * time.Second, 5 * time.Second
+	// crowded is how many times its slots one may add to what is taken for usual: how many
+	// wait at one says little of the others.
+	crowded = 3
 	// fullFor is how long one that said that it is full is asked last.
 	fullFor = time.Second
 	// After failures in a row it is left alone for rest, twice as long each time up to
@@ -162,27 +166,33 @@ func (m *model) returned(known []*replica, all []candidate, now time.Time) {
 }
 
 // busy reckons how many requests each replica has. What it said is as good as it is new;
-// what is old is taken for what all have in the mean, more or less by chance, so that not
-// every entrance sends everything where there was room once.
+// what is old is taken for what is usual, the lower median, more or less by chance, so that
+// not every entrance sends everything where there was room once.
 func (m *model) busy(known []*replica, all []candidate, now time.Time, chance uint64) {
-	mean, n := 0.0, 0.0
+	var said [maxReplicas]float64
+	loads := said[:0]
 	for i, k := range known {
-		if all[i].there() && !all[i].Local {
-			mean, n = mean+k.others*k.fresh(now, gone), n+1
+		c := &all[i]
+		if k.slots > 0 && (c.Slots == 0 || k.slots < c.Slots) && !c.Local {
+			c.Slots = k.slots
+		}
+		if c.there() && !c.Local {
+			loads = append(loads, min(k.others, crowded*float64(max(1, c.Slots)))*k.fresh(now, gone))
 		}
 	}
-	mean /= max(1, n)
+	usual := 0.0
+	if len(loads) > 0 {
+		slices.Sort(loads)
+		usual = loads[(len(loads)-1)/2]
+	}
 	for i, k := range known {
 		c := &all[i]
 		if c.Local && c.Load.Slots > 0 {
 			c.ahead, c.Slots = float64(c.Load.Running+c.Load.Waiting), c.Load.Slots
 			continue
 		}
-		if k.slots > 0 {
-			c.Slots = k.slots
-		}
 		sure := k.fresh(now, stale)
-		c.ahead = float64(k.sent) + k.others*sure + 2*portion(chance^k.hash)*mean*(1-sure)
+		c.ahead = float64(k.sent) + k.others*sure + 2*portion(chance^k.hash)*usual*(1-sure)
 	}
 }
 

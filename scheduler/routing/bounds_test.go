@@ -127,6 +127,56 @@ func TestOneFallIsOneFailure(t *testing.T) {
 	}
 }
 
+// What one says of itself makes the others look no fuller, nor has it more slots than the
+// model has, and a crowd is forgotten soon.
+func TestOneCrowdIsNotEverywhere(t *testing.T) {
+	now := time.Unix(1e9, 0)
+	for chance := range uint64(50) {
+		b := New()
+		list := []Replica{{Peer: "a", Local: true, Slots: 2, Load: Load{Running: 2, Waiting: 2, Slots: 2}}, {Peer: "b", Slots: 2}, {Peer: "c", Slots: 2}}
+		tell := func(at int, l Load) {
+			_, trip := b.Pick("model", Want{}, []Replica{list[at]}, now, 0)
+			trip.Heard(l, now)
+			trip.Done(Served, now, 0)
+		}
+		tell(1, Load{Running: 1000, Waiting: 500, Slots: 1000})
+		tell(2, Load{Slots: 2})
+		if d, _ := b.Pick("model", Want{}, list, now.Add(time.Second), chance); d.Pick != 2 || d.Each[1].Wait == 0 {
+			t.Fatalf("at once, by %d: %+v", chance, d)
+		}
+		for _, later := range []time.Duration{10 * time.Second, time.Minute} {
+			if d, trip := b.Pick("model", Want{}, list, now.Add(later), chance); d.Each[2].Wait > 0 {
+				t.Fatalf("after %s, by %d: %+v", later, chance, d)
+			} else {
+				trip.Done(Dropped, now.Add(later), 0)
+			}
+		}
+		if d, _ := b.Pick("model", Want{}, list[:2], now.Add(30*time.Second), chance); d.Pick != 1 {
+			t.Fatalf("the only other one, by %d: %+v", chance, d)
+		}
+	}
+}
+
+// A replica that did nothing for a request has no work of it.
+func TestWhatIsNotDoneIsNoWork(t *testing.T) {
+	now := time.Unix(1e9, 0)
+	for _, c := range []struct {
+		end   End
+		heard bool
+		none  bool
+	}{{Served, true, false}, {Refused, true, true}, {Failed, false, true}, {Failed, true, false}, {NotAsked, false, true}} {
+		b := New()
+		_, trip := b.Pick("model", Want{Tokens: 1000}, []Replica{{Peer: "a"}}, now, 0)
+		if c.heard {
+			trip.Heard(Load{Running: 1, Slots: 2}, now)
+		}
+		trip.Done(c.end, now, 0)
+		if work := b.models["model"].replicas["a"].workAt(now); (work == 0) != c.none {
+			t.Errorf("%+v: %v s of work", c, work)
+		}
+	}
+}
+
 // Two entrances that know of the same talks give them the same seats, in whatever order
 // they heard of them, and as many at each replica.
 func TestSeats(t *testing.T) {

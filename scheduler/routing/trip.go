@@ -10,6 +10,7 @@ type Trip struct {
 	want    Want
 	work    float64
 	falls   uint64 // Of the replica, when the trip began.
+	heard   bool   // It has said something.
 	over    bool
 }
 
@@ -35,6 +36,7 @@ const (
 func (t *Trip) Heard(l Load, now time.Time) {
 	t.book.mu.Lock()
 	defer t.book.mu.Unlock()
+	t.heard = true
 	k := t.replica
 	k.others, k.slots, k.heard = float64(max(0, l.Running+l.Waiting-k.sent)), max(0, l.Slots), now
 }
@@ -53,12 +55,12 @@ func (t *Trip) Done(end End, now time.Time, chance uint64) {
 	if end != Served && end != Dropped {
 		t.model.memory.missed(&t.want, k.number)
 	}
+	if end == NotAsked || end == Refused || end == Failed && !t.heard { // It did nothing for it.
+		k.work, k.worked = max(0, k.workAt(now)-t.work), now
+	}
 	switch end {
 	case Served:
 		k.failures, k.restUntil, k.fullUntil = 0, time.Time{}, time.Time{}
-	case NotAsked:
-		k.work = max(0, k.workAt(now)-t.work)
-		k.worked = now
 	case Refused:
 		k.fullUntil = now.Add(fullFor)
 	case Failed:
