@@ -13,12 +13,14 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -209,13 +211,17 @@ func (s *Stage) portsOf(name string) (ports [2]int, err error) {
 	return ports, nil
 }
 
-func freePort() (int, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, err
+// freePort is a port that nobody listens on, below those that systems hand out by
+// themselves: one of them could be somebody's before the peer takes it.
+func freePort() (port int, err error) {
+	for range 50 {
+		port = 16_000 + rand.IntN(16_000)
+		var l net.Listener
+		if l, err = net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port))); err == nil {
+			return port, l.Close()
+		}
 	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port, nil
+	return 0, err
 }
 
 func (s *Stage) show(name string, args []string) {
