@@ -43,7 +43,9 @@ func TestAnEngineThatHangsIsEnded(t *testing.T) {
 					c.want("starts", on.engine.starts(), 1)
 					return
 				}
-				c.want("away", s.why(), EngineFailed)
+				if why := s.why(); why != EngineFailed && why != Draining { // The next one may be on its way already.
+					t.Errorf("away: %q", why)
+				}
 				c.want("ready", door.ready("m"), []string{other.name})
 				c.pass(10 * time.Second)
 				c.want("ready again", len(door.ready("m")), 2)
