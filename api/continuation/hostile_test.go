@@ -3,6 +3,8 @@ package continuation_test
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
+	"strings"
 	"testing"
 
 	"relay/api/chat"
@@ -163,4 +165,20 @@ func BenchmarkDelivered(b *testing.B) {
 			continuation.Without(chat.OfChat, choices)
 		}
 	})
+}
+
+// An engine that says too much about its answer is not gone on from: each chunk of the next
+// one would say it again.
+func TestLongHeading(t *testing.T) {
+	for _, member := range []string{`"id":"` + strings.Repeat("a", 5<<10) + `"`, `"timings":{"predicted_n":1,"x":"` + strings.Repeat("a", 5<<10) + `"}`} {
+		track, piece := continuation.New(chat.OfChat, nil), new(continuation.Piece)
+		if err := piece.Read([]byte(`{"choices":[{"index":0,"delta":{"content":"x"}}],` + member + `}`)); err != nil {
+			t.Fatal(err)
+		}
+		track.Delivered(piece)
+		var cannot *continuation.Cannot
+		if _, err := track.Plan([]byte(`{"messages":[{"role":"user","content":"x"}]}`)); !errors.As(err, &cannot) {
+			t.Errorf("%.40s: %v", member, err)
+		}
+	}
 }

@@ -52,6 +52,10 @@ func (t *Track) Delivered(p *Piece) {
 		t.lose("it is one of several answers to one request")
 		return
 	}
+	if len(p.id)+len(p.created)+len(p.model)+len(p.fingerprint) > maxHeading || len(p.timings) > maxTimings {
+		t.lose("the engine sends more about its answer than is kept")
+		return
+	}
 	t.heading(p)
 	t.role = t.role || p.role
 	t.tools = t.tools || p.tools
@@ -83,6 +87,10 @@ func (t *Track) Delivered(p *Piece) {
 // Tokens is how many tokens the delivered answer has, those that made no text within it
 // among them.
 func (t *Track) Tokens() int { return t.kept }
+
+// maxHeading bounds what every chunk begins with, maxTimings an engine's counters, in bytes.
+// A few hundred are usual; more would be written into every chunk of the next engine's.
+const maxHeading, maxTimings = 4 << 10, 4 << 10
 
 // heading keeps the first of what every chunk begins with.
 func (t *Track) heading(p *Piece) {
