@@ -1,6 +1,7 @@
 package p2p
 
 import (
+	"context"
 	"io"
 	"net/http"
 	"sync"
@@ -20,6 +21,8 @@ const (
 	// one stream that wait here have requestsBuffer.
 	requestBuffer  = 256 << 10
 	requestsBuffer = 2 << 20
+	// crowdPiece is how much of an answer is read at a time.
+	crowdPiece = 4 << 10
 )
 
 // requestTripper sends requests of clients to one peer: as HTTP/1.1 over a stream each,
@@ -30,24 +33,61 @@ type requestTripper struct {
 }
 
 func (t requestTripper) RoundTrip(r *http.Request) (*http.Response, error) {
-	by, leave := ProtocolCrowd, func() {}
-	if t.web.crowds.enter(t.to) {
-		by, leave = ProtocolHTTP, func() { t.web.crowds.leave(t.to) }
-	}
 	from, over := t.web.n.links.use(t.to)
-	end := sync.OnceFunc(func() {
-		over()
-		leave()
-	})
-	response, err := t.web.to(t.to, by).RoundTrip(r)
+	response, err := t.send(r)
 	if err != nil {
-		end()
+		over()
 		return nil, err
 	}
 	if from != nil {
 		response.Body = heardBody{response.Body, from}
 	}
-	response.Body = leavingBody{response.Body, end}
+	response.Body = leavingBody{response.Body, sync.OnceFunc(over)}
+	return response, nil
+}
+
+func (t requestTripper) send(r *http.Request) (*http.Response, error) {
+	if !t.web.crowds.enter(t.to) {
+		return t.sendInCrowd(r)
+	}
+	leave := sync.OnceFunc(func() { t.web.crowds.leave(t.to) })
+	response, err := t.web.to(t.to, ProtocolHTTP).RoundTrip(r)
+	if err != nil {
+		leave()
+		return nil, err
+	}
+	response.Body = leavingBody{response.Body, leave}
+	return response, nil
+}
+
+// sendInCrowd has the body of the answer read by a goroutine of its own, so that who asked
+// can leave at any time: where one sends a long body to a peer that takes nothing, the
+// library lets nobody on the stream leave until the connection ends.
+func (t requestTripper) sendInCrowd(r *http.Request) (*http.Response, error) {
+	work := &t.web.n.work
+	if !work.begin() {
+		return nil, ErrPeerGone
+	}
+	ctx, leave := context.WithCancel(r.Context())
+	stay := context.AfterFunc(t.web.n.ctx, leave) // The node's end waits for what is read here.
+	response, err := t.web.to(t.to, ProtocolCrowd).RoundTrip(r.WithContext(ctx))
+	if err != nil {
+		stay()
+		leave()
+		work.end()
+		return nil, err
+	}
+	body := response.Body
+	near, far := io.Pipe()
+	go func() {
+		defer work.end()
+		defer stay()
+		defer context.AfterFunc(ctx, func() { _ = near.CloseWithError(ctx.Err()) })()
+		_, err := io.CopyBuffer(far, body, make([]byte, crowdPiece))
+		_ = far.CloseWithError(err)
+		_ = body.Close()
+	}()
+	response.Body = leavingBody{near, leave}
 	return response, nil
 }
 

@@ -101,7 +101,7 @@ func TestRequestsAtAFrozenPeer(t *testing.T) {
 				for _, a := range []*requests{streaming, waiting, late} {
 					a.leave()
 				}
-				eventually(t, time.Second, "all have returned", func() bool {
+				eventually(t, 2*time.Second, "all have returned", func() bool {
 					return streaming.left.Load() == streaming.started && waiting.left.Load() == waiting.started && late.left.Load() == late.started
 				})
 				t.Logf("left within %s", time.Since(left).Round(time.Millisecond))
