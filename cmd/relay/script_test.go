@@ -845,7 +845,7 @@ func cmdEngines(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
 		ts.Fatalf("usage: engines NAME N")
 	}
-	scriptStage(ts).wait(ts, 2*time.Second, args[1]+" engines of "+args[0], func() error {
+	scriptStage(ts).wait(ts, 5*time.Second, args[1]+" engines of "+args[0], func() error {
 		if n := len(runningEngines(ts, args[0])); strconv.Itoa(n) != args[1] {
 			return fmt.Errorf("%d run", n)
 		}
